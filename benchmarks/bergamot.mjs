@@ -30,7 +30,7 @@ export async function translate(TranslatorBacking, read, lines) {
   const joint = await read("vocab.spm");
   await engine.loadTranslationModel(languages, {
     model: await read("model.bin"),
-    shortlist: new ArrayBuffer(0),
+    shortlist: (await read("lex.bin")) ?? new ArrayBuffer(0),
     vocabs: joint ? [joint] : [await read("source.spm"), await read("target.spm")],
     config: { "gemm-precision": JSON.parse(settings.match(/^gemm-precision: (.*)$/m)[1]), "beam-size": "1" },
   });

@@ -100,7 +100,7 @@ def test_a_student_learns_from_the_translations_of_a_run(run, text, cli, tmp_pat
     student = tmp_path / "student"
     done = cli(
         "distil", run, "--run", student, "--text", text[0], "--references", text[1], "--drop", 0.1,
-        "--to", "ctranslate2:int8", *SETTINGS,
+        "--to", "ctranslate2:int8", "--shortlist", *SETTINGS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     opened, rows = Run.open(student), outcomes(student)
@@ -114,6 +114,7 @@ def test_a_student_learns_from_the_translations_of_a_run(run, text, cli, tmp_pat
         NEW, beam_size=5, n_best=5)]  # fmt: skip
     assert targets == [translated[n][int(rows[n][3]) - 1] for n in kept]
     assert (student / "ctranslate2" / "parity.json").is_file()
+    assert (student / "ctranslate2" / "vmap.txt").is_file()
     said = done.stdout.decode()
     assert "validation text, 20 lines, beam 5: 20 units" in said
     assert f"The student is in {student}." in said

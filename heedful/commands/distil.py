@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to", nargs="+", metavar="FORMAT:QUANTIZATION",
         help="exports of the student (default: ctranslate2:int8), or none",
     )  # fmt: skip
+    parser.add_argument(
+        "--shortlist", action="store_true", help="add a shortlist to exports, see heedful export --help"
+    )
     _add_teacher_arguments(parser)
     parser.epilog = (
         "Settings of the student are --SECTION.KEY VALUE, as for heedful train. Everything is kept in STUDENT: the "
@@ -146,7 +149,7 @@ def _begin(options):
     begin(
         teacher, config, options.run, settings.option_values("decode", options), options.real_weight, origins,
         text=tuple(options.text), references=tuple(options.references), back=options.back,
-        exports=exports, **_given(options, "drop"),
+        exports=exports, shortlist=options.shortlist, **_given(options, "drop"),
     )  # fmt: skip
 
 

@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "float32 or int8; with --to onnx: float32, or int8, which is written too (default: float32)",
     )  # fmt: skip
     parser.add_argument(
+        "--shortlist", action="store_true",
+        help="with --to ctranslate2 or bergamot: consider only likely translations of the tokens of a text, as learned "
+        "from the training text; this is faster, but some translations differ",
+    )  # fmt: skip
+    parser.add_argument(
         "--files", nargs="+", help="text to compare on, as for heedful evaluate (default: the test text of the run)"
     )
     parser.add_argument("--sentences", type=count, default=500, help="how many of them (default: 500)")
@@ -36,6 +41,8 @@ def run(options: argparse.Namespace) -> None:
 
     run, form = Run.open(options.run), format_named(options.to)
     form.require_quantization(options.quantization)
+    if options.shortlist:
+        form.require_shortlist()
     if form.task:
         run = run.of_task(form.task)
     items = list(itertools.islice(run.scored_corpus(options.files), options.sentences))
@@ -51,4 +58,6 @@ def run(options: argparse.Namespace) -> None:
         texts = [text for text in map(run.task.text_of, lines) if text.strip()][: options.sentences]
         references = None
     folder = options.out or run.path / options.to
-    export_checked(run, form, folder, texts, references, options.quantization, terminal.report_progress)
+    export_checked(
+        run, form, folder, texts, references, options.quantization, terminal.report_progress, options.shortlist
+    )

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import Progress
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
+Report = Callable[[str], Any]  # is given lines about the progress of long work
 _quiet = False  # whether progress and notes are left out
 
 
@@ -29,7 +30,7 @@ def is_quiet() -> bool:
     return _quiet
 
 
-def progress_bar(*columns: Any) -> Progress:
+def progress_bar(*columns: Any) -> "Progress":
     """Return a rich `Progress` context manager, for a terminal or, with ipywidgets, a notebook; else it shows nothing.
 
     While it is open, rich shows printed text above the bar. Standard output is redirected to it only if it is a
@@ -38,6 +39,9 @@ def progress_bar(*columns: Any) -> Progress:
     Args:
         columns: columns of the bar, by default those of rich.
     """
+    from rich.console import Console  # not needed by a command that translates one line
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     shown = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     console.quiet = _quiet or not shown  # rich before version 15 ends a disabled bar with an empty line

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heedful.core.progress import Report
 from heedful.core.storage import read_checked, read_checksum, write_text
 from heedful.core.validation import read_json
 from heedful.runs.adapters import FILE as ADAPTER
 from heedful.runs.adapters import read_adapter, write_adapter
 from heedful.runs.scores.calibration import best_temperature
-from heedful.tasks.task import Report
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run

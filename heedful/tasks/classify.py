@@ -10,6 +10,7 @@ import numpy as np
 
 from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.core.errors import InputError, counted
+from heedful.core.progress import Report
 from heedful.core.storage import warn_if_not_writable
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples, plan_pieces
@@ -30,7 +31,7 @@ from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
 from heedful.tasks.start import require_known_labels, starting_point, tokenizer_config
 from heedful.tasks.suggestions import Given, Suggestion, TextFacts, length_suggestion, schedule_suggestion, times
-from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator
+from heedful.tasks.task import SCORED_TOKENS, Corpora, Task, Validator
 
 if TYPE_CHECKING:
     import keras

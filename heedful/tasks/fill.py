@@ -7,6 +7,7 @@ import numpy as np
 
 from heedful.config import Config, DecodeConfig
 from heedful.core.errors import InputError
+from heedful.core.progress import Report
 from heedful.core.special_tokens import END_ID, FIRST_ID, MASK, START_ID
 from heedful.data.corpus import Corpus
 from heedful.data.documents import EncodedTexts, encode_texts
@@ -15,7 +16,7 @@ from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.tokenizer import Tokenizer
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.start import starting_point
-from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Validator
+from heedful.tasks.task import SCORED_TOKENS, Corpora, Validator
 
 if TYPE_CHECKING:
     import keras

@@ -8,6 +8,7 @@ import numpy as np
 
 from heedful.config import Config, DecodeConfig
 from heedful.core.errors import InputError
+from heedful.core.progress import Report
 from heedful.core.special_tokens import END_ID, FIRST_ID
 from heedful.data.corpus import Corpus
 from heedful.data.documents import EncodedTexts, encode_texts
@@ -18,7 +19,7 @@ from heedful.runs.training_log import Sample
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.start import starting_point
 from heedful.tasks.suggestions import Given, Suggestion, TextFacts, batch_suggestion, model_suggestions
-from heedful.tasks.task import Corpora, Probe, Report, Validator
+from heedful.tasks.task import Corpora, Probe, Validator
 from heedful.tasks.translate import not_next
 
 if TYPE_CHECKING:

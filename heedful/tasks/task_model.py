@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from heedful.config import Config, DecodeConfig
+from heedful.core.progress import Report
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples
-from heedful.tasks.task_text import Corpora, Report
+from heedful.tasks.task_text import Corpora
 
 if TYPE_CHECKING:
     import keras

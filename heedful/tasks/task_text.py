@@ -1,11 +1,12 @@
 """How a task reads text, and makes tokenizers and examples of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from heedful.config import PARTS, Config
 from heedful.core.errors import InputError
+from heedful.core.progress import Report
 from heedful.data.corpus import Corpus, hold_out, resolve_all
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
@@ -13,7 +14,6 @@ from heedful.data.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
-Report = Callable[[str], Any]
 Corpora = Mapping[str, Corpus]  # by part: train, valid, test
 
 

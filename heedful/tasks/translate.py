@@ -14,6 +14,7 @@ from heedful.config import PARTS, Config, DataConfig, DecodeConfig
 from heedful.config.data import BUILT_IN
 from heedful.core.cache import encoded_folder
 from heedful.core.errors import InputError
+from heedful.core.progress import Report
 from heedful.core.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.data.bilingual_files import has_both_sides
 from heedful.data.corpus import Corpus, resolve_pairs, with_references
@@ -31,7 +32,7 @@ from heedful.tasks.suggestions import (
     length_suggestion,
     model_suggestions,
 )
-from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
+from heedful.tasks.task import Corpora, Probe, Task, Validator
 from heedful.tasks.translation_data import (
     corpora,
     examples_of,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import Config
+from heedful.core.progress import Report
 from heedful.data.corpus import Corpus
-from heedful.tasks.task import Report
 
 
 def bleu_tokenizer_of(config: Config, references: Sequence[str]) -> str:

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from heedful.core.progress import Report
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
 from heedful.runs.run import Run
-from heedful.tasks.task import Corpora, Report, Validator
+from heedful.tasks.task import Corpora, Validator
 from heedful.training.selection import GENERAL
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 import math
 
 from heedful.core.errors import InputError, counted
+from heedful.core.progress import Report
 from heedful.data.examples import Examples
 from heedful.runs.run import Run
-from heedful.tasks.task import Report
 from heedful.training.constant_guess import constant_loss, sampled
 
 FEW = 100  # updates in which a model need not have learned anything

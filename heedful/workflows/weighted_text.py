@@ -5,11 +5,12 @@ from pathlib import Path
 
 from heedful.config import Config
 from heedful.core.errors import InputError
+from heedful.core.progress import Report
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
 from heedful.runs.run import Run
-from heedful.tasks.task import Corpora, Report, Task
+from heedful.tasks.task import Corpora, Task
 
 
 def weighted_examples(run: Run, corpora: Corpora, report: Report) -> Examples:

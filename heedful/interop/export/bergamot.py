@@ -28,17 +28,21 @@ from heedful.interop.export.marian import (
     write_vocabularies,
     yaml,
 )
+from heedful.interop.export.marian_model import END_ID as END_PIECE
 from heedful.interop.export.sentencepiece_vocabulary import sentencepiece_library
 
 if TYPE_CHECKING:
+    from heedful.interop.export.shortlist import Shortlist
     from heedful.runs.run import Run
 
-MODEL, CONFIG = "model.bin", "config.yml"
+MODEL, CONFIG, SHORTLIST = "model.bin", "config.yml", "lex.bin"
 VERSION, ALIGNED = 1, 256
 INT8, FLOAT32, ROUNDED = 0x101, 0x404, 0x4101  # Marian's numbers of types: the last one is its `intgemm8`
 HEADER = struct.Struct("<4Q")  # name length, type, dimensions, bytes of data
 MAX_INT8 = 127.0
 PRODUCTS = {"float32": "float32", "int8": "int8shiftAll"}  # Marian's names, by quantization
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+SHORTLIST_HEADER = struct.Struct("<4Q")  # of its content: two limits, which nothing reads, and two numbers of entries
 DECODING = {
     "cpu-threads": 0, "quiet": True, "quiet-translation": True, "skip-cost": True, "max-length-break": 128,
     "mini-batch-words": 1024, "workspace": 128, "alignment": "soft",
@@ -130,13 +134,57 @@ def write(run: "Run", folder: Path, quantization: str) -> None:
     write_origin(folder, run)
 
 
+def shortlist_bytes(lists: Sequence[Sequence[int]]) -> bytes:
+    """Return a shortlist as a binary file of Marian: target pieces for each source piece (src/data/shortlist.h).
+
+    Every source ends with the end piece, so that the list of this piece is considered for every text.
+    """
+    ends = np.cumsum([0, *map(len, lists)], dtype=np.uint64)
+    pieces = np.fromiter((piece for one in lists for piece in one), np.uint32)
+    content = SHORTLIST_HEADER.pack(0, 0, len(ends), len(pieces)) + ends.tobytes() + pieces.tobytes()
+    return struct.pack("<2Q", SHORTLIST_MAGIC, _checksum(content)) + content
+
+
+def _checksum(content: bytes) -> int:
+    """Return Marian's checksum of the whole 8-byte words of a content (src/common/hash.h)."""
+    seed, limit = 0, (1 << 64) - 1
+    for [word] in struct.iter_unpack("<Q", content[: len(content) // 8 * 8]):
+        seed ^= (word + 0x9E3779B9 + (seed << 6) + (seed >> 2)) & limit
+    return seed
+
+
+def read_shortlist(folder: Path) -> list[np.ndarray] | None:
+    """Return the target pieces for each source piece, or None if an export has no shortlist."""
+    if not (folder / SHORTLIST).is_file():
+        return None
+    content = (folder / SHORTLIST).read_bytes()[16:]
+    *_, ends_count, _ = SHORTLIST_HEADER.unpack_from(content)
+    ends = np.frombuffer(content, np.uint64, ends_count, SHORTLIST_HEADER.size)
+    pieces = np.frombuffer(content, np.uint32, offset=SHORTLIST_HEADER.size + ends.nbytes)
+    return np.split(pieces, ends[1:-1].astype(int))
+
+
+def add_shortlist(run: "Run", folder: Path, shortlist: "Shortlist") -> None:
+    """Write a shortlist into an export, and name it in its settings."""
+    source, target = vocabularies(run)
+    piece_of = {token: piece for piece, token in enumerate(target.ids) if target.written[piece]}
+    lists = [sorted(piece_of[one] for one in shortlist.translations[token] if one in piece_of) for token in source.ids]
+    lists[END_PIECE] = sorted(piece_of[one] for one in shortlist.always if one in piece_of)
+    (folder / SHORTLIST).write_bytes(shortlist_bytes(lists))
+    with (folder / CONFIG).open("a", encoding="utf-8") as file:
+        file.write(yaml({"shortlist": [SHORTLIST, True]}))
+
+
 FORMAT = Format(
     library="Bergamot",
     require=sentencepiece_library,
-    files=(MODEL, CONFIG, "*.spm", ORIGIN, PARITY),
+    files=(MODEL, CONFIG, SHORTLIST, "*.spm", ORIGIN, PARITY),
     quantizations=tuple(PRODUCTS),
     write=write,
-    open=lambda run, folder, quantization: MarianExport(run, folder, read_binary, (folder / MODEL).stat().st_size),
+    open=lambda run, folder, quantization: MarianExport(
+        run, folder, read_binary, (folder / MODEL).stat().st_size, read_shortlist(folder)
+    ),
     task="translate",
     computes=MARIAN,
+    add_shortlist=add_shortlist,
 )

@@ -12,13 +12,14 @@ import numpy as np
 
 from heedful import backend
 from heedful.interop.engines import CTRANSLATE2
-from heedful.interop.export.ctranslate2_search import ctranslate2, ctranslate2_translator
+from heedful.interop.export.ctranslate2_search import SHORTLIST, ctranslate2, ctranslate2_translator
 from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
 from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.plain_search import plain_search
 from heedful.layers.feed_forward import is_gated
 
 if TYPE_CHECKING:
+    from heedful.interop.export.shortlist import Shortlist
     from heedful.runs.run import Run
 
 # Our activations by the names of CTranslate2, which has a gate of its own.
@@ -47,6 +48,19 @@ def write(run: "Run", folder: Path, quantization: str) -> None:
     specification.optimize(quantization=None if quantization == "float32" else quantization)
     specification.save(str(folder))
     write_origin(folder, run)
+
+
+def add_shortlist(run: "Run", folder: Path, shortlist: "Shortlist") -> None:
+    """Write a shortlist as a vocabulary map of CTranslate2.
+
+    Each line is a source token, a tab, and target tokens, separated by spaces; those of the empty source token are
+    considered for every text.
+    """
+    source, target = run.source_tokenizer.lookup, run.target_tokenizer.lookup
+    entries = [("", shortlist.always)]
+    entries += [(source(token), targets) for token, targets in enumerate(shortlist.translations) if targets]
+    lines = [f"{token}\t{' '.join(map(target, targets))}\n" for token, targets in entries]
+    (folder / SHORTLIST).write_text("".join(lines), encoding="utf-8")
 
 
 def specify(run: "Run", engine: Any) -> Any:
@@ -163,10 +177,11 @@ class CTranslate2Export(OpenedExport):
 FORMAT = Format(
     library="CTranslate2",
     require=ctranslate2,
-    files=("model.bin", "config.json", ORIGIN, PARITY, "*_vocabulary.json"),
+    files=("model.bin", "config.json", SHORTLIST, ORIGIN, PARITY, "*_vocabulary.json"),
     quantizations=("float32", "int8", "int8_float32", "int16", "float16", "bfloat16"),
     write=write,
     open=CTranslate2Export,
     task="translate",
     computes=CTRANSLATE2,
+    add_shortlist=add_shortlist,
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
+SHORTLIST = "vmap.txt"  # file of an export that has a shortlist
 _SAMPLING = threading.Lock()  # CTranslate2 has one seed for the whole process, which is read at the first draw
 
 
@@ -79,7 +80,7 @@ class CTranslate2Model:
 
     Args:
         run: the `Run` that was exported; its tokenizers map ids to tokens.
-        folder: the exported model.
+        folder: the exported model. With a shortlist, only the tokens on it are considered.
         compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
         threads: (workers, threads per worker); by default one worker per core.
 
@@ -94,7 +95,8 @@ class CTranslate2Model:
                 f"{folder} was exported from other weights than those of {run.path}: export again with "
                 f"heedful export {run.path} --to ctranslate2."
             )
-        self.run, self._folder, self._compute_type, self._threads = run, folder, compute_type, threads
+        self.run, self._folder, self._compute_type, self._threads = run, Path(folder), compute_type, threads
+        self.has_shortlist = (self._folder / SHORTLIST).is_file()
         self._opened, self._lock = None, threading.Lock()
 
     def translator(self, sampling: bool) -> Any:
@@ -123,7 +125,8 @@ class CTranslate2Search:
     CTranslate2 has one length limit for a whole batch; greedy search without scores cuts its results to each sentence's
     own. It has its own stopping rule for beams: with a length penalty, up to a fifth of the translations differ from
     heedful's. Scores are normalised as heedful's are, except that a coverage penalty is normalised too, and that an
-    empty result of a beam has a score of minus infinity.
+    empty result of a beam has a score of minus infinity. With a shortlist, probabilities are those among its tokens.
+    A batch has the shortlists of all its texts, so that a result may depend on the others.
 
     Args:
         exported: the `CTranslate2Model`.
@@ -164,6 +167,7 @@ class CTranslate2Search:
             "max_decoding_length": max(limits),
             "max_input_length": 0,
             "return_scores": scored,
+            "use_vmap": self.exported.has_shortlist,
         }
         if decode.sample:
             options["sampling_topk"] = min(decode.top_k, len(tokenizer))

@@ -12,6 +12,7 @@ from heedful.interop import engines
 if TYPE_CHECKING:
     import numpy as np
 
+    from heedful.interop.export.shortlist import Shortlist
     from heedful.runs.run import Run
 
 FORMATS = ("ctranslate2", "huggingface", "onnx", "marian", "bergamot")  # modules of this package with a `FORMAT`
@@ -50,6 +51,7 @@ class Format:
         open: opens such an export for a comparison.
         task: the only task of which it exports runs, if there is only one.
         computes: the models that it computes, if it is one declared set.
+        add_shortlist: adds the `Shortlist` of a run to its export in a folder; None: it has none.
     """
 
     library: str
@@ -60,6 +62,7 @@ class Format:
     open: "Callable[[Run, Path, str], OpenedExport]"
     task: str | None = None
     computes: engines.Engine | None = None
+    add_shortlist: "Callable[[Run, Path, Shortlist], Any] | None" = None
 
     def require_quantization(self, quantization: str) -> None:
         """Raise `InputError` for a quantization that this format does not have."""
@@ -67,6 +70,12 @@ class Format:
             *others, last = self.quantizations
             known = f"{', '.join(others)} or {last}" if others else last
             raise InputError(f"Exports for {self.library} have --quantization {known}, not {quantization!r}.")
+
+    def require_shortlist(self) -> "Callable[[Run, Path, Shortlist], Any]":
+        """Return `add_shortlist`; raise `InputError` if there is none."""
+        if self.add_shortlist is None:
+            raise InputError(f"Exports for {self.library} have no shortlist: leave out --shortlist.")
+        return self.add_shortlist
 
 
 def format_named(name: str) -> Format:

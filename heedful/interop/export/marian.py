@@ -16,7 +16,7 @@ from heedful.core.errors import InputWarning
 from heedful.interop.engines import MARIAN
 from heedful.interop.export.folders import ORIGIN, PARITY, write_origin
 from heedful.interop.export.formats import Format, OpenedExport
-from heedful.interop.export.marian_model import MarianModel
+from heedful.interop.export.marian_model import END_ID, MarianModel
 from heedful.interop.export.sentencepiece_vocabulary import (
     Vocabulary,
     sentencepiece_library,
@@ -185,10 +185,18 @@ class MarianExport(OpenedExport):
         folder: of the export.
         read: reads its arrays.
         size: bytes of the weights.
+        shortlists: the pieces that are considered for a text with each source piece; None: all.
     """
 
-    def __init__(self, run: "Run", folder: Path, read: Callable[[Path], Arrays], size: int):
-        self.size = size
+    def __init__(
+        self,
+        run: "Run",
+        folder: Path,
+        read: Callable[[Path], Arrays],
+        size: int,
+        shortlists: list[np.ndarray] | None = None,
+    ):
+        self.size, self.shortlists = size, shortlists
         arrays = read(folder)
         text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0").decode()
         lines = (line.split(": ", 1) for line in text.splitlines())
@@ -199,9 +207,14 @@ class MarianExport(OpenedExport):
 
     def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
         """Return greedy translations of texts."""
-        return [
-            (self.target.decode(self.model.greedy([*self.source.encode(text), 0], max_tokens)), None) for text in texts
-        ]
+        return [(self.target.decode(self._greedy([*self.source.encode(text), END_ID], max_tokens)), None)
+                for text in texts]  # fmt: skip
+
+    def _greedy(self, ids: list[int], max_tokens: int) -> list[int]:
+        considered = None
+        if self.shortlists is not None:
+            considered = np.unique(np.concatenate([self.shortlists[one] for one in set(ids)]))
+        return self.model.greedy(ids, max_tokens, considered)
 
 
 FORMAT = Format(

@@ -54,11 +54,18 @@ class MarianModel:
         table = self.arrays.get("decoder_ff_logit_out_W")
         return x @ (self.tables["decoder"].T if table is None else table) + self.arrays["decoder_ff_logit_out_b"][0]
 
-    def greedy(self, ids: Sequence[int], max_tokens: int) -> list[int]:
-        """Return the most likely token after each one, up to the end token or `max_tokens`."""
+    def greedy(self, ids: Sequence[int], max_tokens: int, shortlist: np.ndarray | None = None) -> list[int]:
+        """Return the most likely token after each one, up to the end token or `max_tokens`.
+
+        Args:
+            ids: the source.
+            max_tokens: limit of the result.
+            shortlist: ids that are considered; None: all.
+        """
         memory, written = self.encode(ids), list[int]()
+        considered = np.arange(self.tables["decoder"].shape[0]) if shortlist is None else shortlist
         while len(written) < max_tokens:
-            best = int(self.logits(memory, written)[-1].argmax())
+            best = int(considered[self.logits(memory, written)[-1, considered].argmax()])
             if best == END_ID:
                 break
             written.append(best)

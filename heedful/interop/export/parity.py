@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from heedful import backend
 from heedful.core.errors import InputError, counted
+from heedful.core.progress import Report
 from heedful.core.special_tokens import START_ID
 from heedful.core.storage import write_text
 from heedful.interop.export.folders import PARITY, replacing
 from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search, read_tokens
+from heedful.interop.export.shortlist import learn_shortlist
 from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.training.evaluation import score_text
 
@@ -24,17 +26,16 @@ if TYPE_CHECKING:
 MAX_DIFFERENT = 0.01  # fraction of texts that differ, from tokens equally likely up to rounding
 # Maximum differences: `score`, of equal translations, in nats; `output`, of an encoder, in its unit.
 TOLERANCES = {"score_difference": 1e-3, "output_difference": 1e-3}
-Report = Callable[[str], Any]
 
 
 def export_checked(
     run: "Run", form: Format, folder: str | Path, texts: Sequence[str], references: Sequence[str] | None = None,
-    quantization: str = "float32", report: Report = print,
+    quantization: str = "float32", report: Report = print, shortlist: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Export a run, and keep the export only if both engines agree; `PARITY` has the comparisons.
 
-    A quantization changes the weights: the export in float32 must pass first, and the comparison of the quantized one
-    is only reported.
+    A quantization changes the weights, and a shortlist leaves out tokens: the export in float32 must pass first, and
+    the comparisons of the others are only reported.
 
     Args:
         run: a `Run`.
@@ -44,6 +45,7 @@ def export_checked(
         references: their translations, for BLEU.
         quantization: one of the format.
         report: called with lines about the progress.
+        shortlist: whether the export gets a shortlist, see `Shortlist`.
 
     Returns:
         One dict for each comparison, see `compare`.
@@ -53,21 +55,24 @@ def export_checked(
             does not know the quantization; or the folder holds something else.
     """
     form.require_quantization(quantization)
+    add_shortlist = form.require_shortlist() if shortlist else None
     form.require()
     began, results = time.monotonic(), []
     with replacing(Path(folder), form.files) as aside:
-        for one in dict.fromkeys(("float32", quantization)):
+        stages = [(one, False) for one in dict.fromkeys(("float32", quantization))]
+        for one, shortened in [*stages, *([(quantization, True)] if shortlist else [])]:
             started = time.monotonic()
-            form.write(run, aside, one)
+            if shortened and add_shortlist:
+                add_shortlist(run, aside, learn_shortlist(run, report))
+            else:
+                form.write(run, aside, one)
             report(f"exported in {time.monotonic() - started:.1f} s; comparing on {counted(len(texts), 'text')} ...")
             engine = form.open(run, aside, one)
             for result in compare(run, engine, texts, references):
-                result = {"quantization": one, "bytes": engine.size} | result
+                result = {"quantization": one, "shortlist": shortened, "bytes": engine.size} | result
                 results.append(result)
-                search = f", {result['search']}" if "search" in result else ""
-                search += " with length_penalty 0" if "beam" in search else ""
-                report(f"{one}, {engine.size / 1e6:.1f} MB{search}: {describe(result)}")
-            if one == "float32" and not all(map(passes, results)):
+                report(f"{one}{', shortlist' if shortened else ''}, {_described(result)}")
+            if one == "float32" and not shortened and not all(map(passes, results)):
                 raise InputError(f"{form.library} does not compute what heedful does: the export was not kept.")
         write_text(aside / PARITY, json.dumps(results, indent=2) + "\n")
     report(f"parity checked in {time.monotonic() - began:.0f} s; model in {folder}")
@@ -78,6 +83,13 @@ def passes(result: dict[str, Any]) -> bool:
     """Return whether a comparison shows no more than rounding."""
     within = all(result.get(name, 0.0) <= tolerance for name, tolerance in TOLERANCES.items())
     return result.get("identical", 1.0) >= 1 - MAX_DIFFERENT and within
+
+
+def _described(result):
+    """Return the comparison of an export in words, with its size and search."""
+    search = f", {result['search']}" if "search" in result else ""
+    search += " with length_penalty 0" if "beam" in search else ""
+    return f"{result['bytes'] / 1e6:.1f} MB{search}: {describe(result)}"
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -77,6 +77,8 @@ class Plan:
     """Share of the translations, the worst ones, that are dropped."""
     exports: tuple[str, ...] = ()
     """Forms of the student: FORMAT or FORMAT:QUANTIZATION."""
+    shortlist: bool = False
+    """Whether the exports consider only likely translations of the tokens of a text."""
     origins: tuple[str, ...] = ()
     """Where the settings of the student came from: NAME=ORIGIN."""
 
@@ -88,6 +90,9 @@ class Plan:
         forms = [export_of(name)[0] for name in self.exports]
         if len(set(map(id, forms))) < len(forms):
             raise InputError("A form of an export is given twice: each has one quantization.")
+        if self.shortlist:
+            for form in forms:
+                form.require_shortlist()
         if self.teacher.endpoint and self.decode.n_best > 1 and not self.decode.sample:
             raise InputError("An endpoint has several candidates only if they are sampled: give --sample too.")
 

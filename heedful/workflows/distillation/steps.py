@@ -15,7 +15,7 @@ from heedful.config import Config
 from heedful.config.data import BUILT_IN
 from heedful.core.errors import counted
 from heedful.core.output import output_file
-from heedful.core.progress import progress_bar
+from heedful.core.progress import Report, progress_bar
 from heedful.core.storage import locked, whole_folder, write_text
 from heedful.data.doctor.repeats import normal_form
 from heedful.inference.bulk.shares import Bulk, Share
@@ -43,7 +43,6 @@ from heedful.workflows.distillation.texts import (
     texts_to_translate,
 )  # fmt: skip
 
-Report = Callable[[str], Any]
 Paths = str | Path | Sequence[str | Path]
 TEXTS, TRANSLATED = "texts.jsonl", "translations.jsonl"  # the texts to translate, and with their translations
 VALID_TEXTS, VALID_TRANSLATED = "valid.jsonl", "valid_translations.jsonl"
@@ -216,7 +215,7 @@ class Distillation:
                 continue
             pairs = list(itertools.islice(run.task.find_corpora(run.config)["valid"], EXPORT_TEXTS))
             texts, references = ([pair[side] for pair in pairs if pair[0].strip()] for side in (0, 1))
-            export_checked(run, form, folder, texts, references, quantization, self.report)
+            export_checked(run, form, folder, texts, references, quantization, self.report, self.plan.shortlist)
 
 
 def distil(
@@ -231,6 +230,7 @@ def distil(
     real_weight: float | None = None,
     drop: float = Plan.drop,
     exports: Sequence[str] = DEFAULT_EXPORTS,
+    shortlist: bool = False,
     search: Mapping[str, Any] | None = None,
 ) -> Run:
     """Train a small translator on the translations of a larger one (Kim and Rush 2016), and return its run.
@@ -250,6 +250,7 @@ def distil(
         real_weight: how often real pairs are read too, relative to the translations; None: 1 with `back`, otherwise 0.
         drop: share of the translations to drop: the least similar to their references, or with the lowest scores.
         exports: forms of the student: FORMAT or FORMAT:QUANTIZATION.
+        shortlist: whether they consider only likely translations of the tokens of a text.
         search: settings of the teacher's search by their names in `DecodeConfig`, such as `{"beam_size": 4}`.
 
     Raises:
@@ -262,7 +263,7 @@ def distil(
         config, origins = student_config(teacher, back=back)
     begin(
         teacher, config, path, search, real_weight, origins, text=_names(text), references=_names(references),
-        back=back, drop=drop, exports=tuple(exports),
+        back=back, drop=drop, exports=tuple(exports), shortlist=shortlist,
     )  # fmt: skip
     return Distillation(path, report).run()
 

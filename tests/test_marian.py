@@ -166,11 +166,16 @@ def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path, browser):
     sources = "".join(f"{line}\n" for line in lines)
     ours = cli("translate", tmp_path / "run", stdin=sources).stdout.decode()
     subprocess.run(["npm", "install", "--silent", "@browsermt/bergamot-translator@0.4.9"], cwd=tmp_path, check=True)
-    done = subprocess.run(
-        ["node", SCRIPT, tmp_path / "run" / "bergamot"], input=sources.encode(), cwd=tmp_path, check=True,
-        stdout=subprocess.PIPE, timeout=200, env=os.environ,
-    )  # fmt: skip
-    assert done.stdout.decode() == ours
+
+    def in_node():
+        command = ["node", SCRIPT, tmp_path / "run" / "bergamot"]
+        return subprocess.run(command, input=sources.encode(), cwd=tmp_path, check=True, stdout=subprocess.PIPE,
+                              timeout=200, env=os.environ).stdout.decode()  # fmt: skip
+
+    assert in_node() == ours
+    assert cli("export", tmp_path / "run", "--to", "bergamot", "--shortlist").returncode == 0
+    assert (tmp_path / "run" / "bergamot" / "lex.bin").is_file()
+    assert in_node() == ours
     shutil.copy(SCRIPT, tmp_path)
     (tmp_path / "index.html").write_text("<!doctype html><title>Bergamot</title>", encoding="utf-8")
     with served_folder(tmp_path) as address, browser.new_page() as page:

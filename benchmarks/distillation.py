@@ -22,8 +22,9 @@ from heedful.data.corpus import Corpus
 from heedful.inference.translator import Translator
 from heedful.inspection.page.writing import write_page
 from heedful.interop.export import ctranslate2, onnx
-from heedful.interop.export.ctranslate2_search import ctranslate2_translator
+from heedful.interop.export.ctranslate2_search import SHORTLIST, ctranslate2_translator
 from heedful.interop.export.plain_search import plain_search
+from heedful.interop.export.shortlist import learn_shortlist, parallel_text
 from heedful.runs.run import Run
 from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.training.evaluation import score_text
@@ -50,12 +51,16 @@ def engines_of(run, folder, browser):
         search = dataclasses.replace(plain_search(run), precision=precision)
         yield Engine(run, f"heedful {precision}", 1, Translator.from_run(run, search).translate, size)
     yield Engine(run, "heedful float32", 5, Translator.from_run(run, plain_search(run, 5)).translate, size)
-    for quantization in QUANTIZATIONS:
-        exported = ctranslate2.export(run, folder / quantization, quantization)
+    for quantization, shortlist in (("float32", False), ("int8", False), ("int8", True)):
+        exported = ctranslate2.export(run, folder / f"{quantization}-{shortlist}", quantization)
         size = (exported / "model.bin").stat().st_size
+        if shortlist:
+            ctranslate2.add_shortlist(run, exported, learn_shortlist(run, parallel_text(run), print))
+            size += (exported / SHORTLIST).stat().st_size
         for beam in (1, 5):
             translator = ctranslate2_translator(run, plain_search(run, beam), exported)
-            yield Engine(run, f"CTranslate2 {quantization}", beam, translator.translate, size)
+            name = f"CTranslate2 {quantization}{', shortlist' if shortlist else ''}"
+            yield Engine(run, name, beam, translator.translate, size)
     for quantization in QUANTIZATIONS:
         onnx.FORMAT.write(run, folder, quantization)
         engine = onnx.FORMAT.open(run, folder, quantization)

@@ -1,5 +1,6 @@
 """Shortlists: word statistics, what is on a list, and that exports write nothing else."""
 
+import json
 import subprocess
 
 import numpy as np
@@ -12,7 +13,7 @@ from heedful.data.word_alignment import TranslationTable
 from heedful.interop.export import bergamot, ctranslate2
 from heedful.interop.export.ctranslate2_search import CTranslate2Model, CTranslate2Search
 from heedful.interop.export.formats import FORMATS, format_named
-from heedful.interop.export.shortlist import FREQUENT, TRANSLATIONS, Shortlist, learn_shortlist
+from heedful.interop.export.shortlist import FREQUENT, TRANSLATIONS, Shortlist, learn_shortlist, parallel_text
 from tests.conftest import PAIRS, quiet
 from tests.test_distillation import SETTINGS
 from tests.test_export import make_run  # noqa: F401 - a fixture
@@ -56,7 +57,7 @@ def test_a_table_does_not_depend_on_its_parts(encoded, monkeypatch):
 
 def test_a_list_has_translations_copies_and_frequent_tokens(whole):
     said = []
-    shortlist = learn_shortlist(whole, said.append)
+    shortlist = learn_shortlist(whole, parallel_text(whole), said.append)
     assert said == [f"learning a shortlist from {len(PAIRS)} pairs of lines ..."]
     source, target = whole.source_tokenizer, whole.target_tokenizer
     assert END_ID in shortlist.always
@@ -130,10 +131,20 @@ def test_a_format_without_shortlists_refuses_one(run, cli, name):
     )
 
 
-def test_a_shortlist_needs_training_text(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(type(whole.task), "find_corpora", lambda task, config: {"train": []})
-    with pytest.raises(InputError, match="has no training text: a shortlist is learned from it"):
-        learn_shortlist(whole, quiet)
+def test_a_shortlist_needs_parallel_text(whole, run, cli, tmp_path):
+    with pytest.raises(InputError, match="but there are no pairs of lines"):
+        learn_shortlist(whole, [("o gato", "")], quiet)
+    config = json.loads((run / "config.json").read_text())
+    config["data"] |= {"train": [], "valid": [], "test": []}  # as that of an imported model
+    (run / "config.json").write_text(json.dumps(config))
+    for name, side in (("a", 0), ("b", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    files = [tmp_path / "a", tmp_path / "b"]
+    done = cli("export", run, "--to", "ctranslate2", "--files", *files, "--shortlist")
+    assert b"A shortlist is learned from parallel text: data.train must name text files." in done.stderr
+    done = cli("export", run, "--to", "ctranslate2", "--files", *files, "--shortlist", *files)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (run / "ctranslate2" / "vmap.txt").is_file()
 
 
 def test_a_student_is_not_begun_if_an_export_has_no_shortlist(run, cli, tmp_path):

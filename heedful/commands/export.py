@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "float32 or int8; with --to onnx: float32, or int8, which is written too (default: float32)",
     )  # fmt: skip
     parser.add_argument(
-        "--shortlist", action="store_true",
+        "--shortlist", nargs="*", metavar="FILE",
         help="with --to ctranslate2 or bergamot: consider only likely translations of the tokens of a text, as learned "
-        "from the training text; this is faster, but some translations differ",
+        "from parallel text (default: the training text of the run); this is faster, but some translations differ",
     )  # fmt: skip
     parser.add_argument(
         "--files", nargs="+", help="text to compare on, as for heedful evaluate (default: the test text of the run)"
@@ -37,11 +37,12 @@ def run(options: argparse.Namespace) -> None:
     from heedful.core.errors import InputError
     from heedful.interop.export.formats import format_named
     from heedful.interop.export.parity import export_checked
+    from heedful.interop.export.shortlist import parallel_text
     from heedful.runs.run import Run
 
     run, form = Run.open(options.run), format_named(options.to)
     form.require_quantization(options.quantization)
-    if options.shortlist:
+    if options.shortlist is not None:
         form.require_shortlist()
     if form.task:
         run = run.of_task(form.task)
@@ -57,7 +58,6 @@ def run(options: argparse.Namespace) -> None:
         lines = [line for item in items for line in (item.split("\n") if isinstance(item, str) else [item])]
         texts = [text for text in map(run.task.text_of, lines) if text.strip()][: options.sentences]
         references = None
+    shortlist_text = None if options.shortlist is None else parallel_text(run, options.shortlist)
     folder = options.out or run.path / options.to
-    export_checked(
-        run, form, folder, texts, references, options.quantization, terminal.report_progress, options.shortlist
-    )
+    export_checked(run, form, folder, texts, references, options.quantization, terminal.report_progress, shortlist_text)

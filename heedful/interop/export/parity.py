@@ -13,6 +13,7 @@ from heedful.core.errors import InputError, counted
 from heedful.core.progress import Report
 from heedful.core.special_tokens import START_ID
 from heedful.core.storage import write_text
+from heedful.data.corpus import Corpus
 from heedful.interop.export.folders import PARITY, replacing
 from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search, read_tokens
@@ -30,7 +31,8 @@ TOLERANCES = {"score_difference": 1e-3, "output_difference": 1e-3}
 
 def export_checked(
     run: "Run", form: Format, folder: str | Path, texts: Sequence[str], references: Sequence[str] | None = None,
-    quantization: str = "float32", report: Report = print, shortlist: bool = False,
+    quantization: str = "float32", report: Report = print,
+    shortlist_text: Corpus | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Export a run, and keep the export only if both engines agree; `PARITY` has the comparisons.
 
@@ -45,7 +47,7 @@ def export_checked(
         references: their translations, for BLEU.
         quantization: one of the format.
         report: called with lines about the progress.
-        shortlist: whether the export gets a shortlist, see `Shortlist`.
+        shortlist_text: parallel text that a `Shortlist` is learned from; None: the export gets none.
 
     Returns:
         One dict for each comparison, see `compare`.
@@ -55,15 +57,15 @@ def export_checked(
             does not know the quantization; or the folder holds something else.
     """
     form.require_quantization(quantization)
-    add_shortlist = form.require_shortlist() if shortlist else None
+    add_shortlist = form.require_shortlist() if shortlist_text is not None else None
     form.require()
     began, results = time.monotonic(), []
     with replacing(Path(folder), form.files) as aside:
         stages = [(one, False) for one in dict.fromkeys(("float32", quantization))]
-        for one, shortened in [*stages, *([(quantization, True)] if shortlist else [])]:
+        for one, shortened in [*stages, *([(quantization, True)] if add_shortlist else [])]:
             started = time.monotonic()
-            if shortened and add_shortlist:
-                add_shortlist(run, aside, learn_shortlist(run, report))
+            if shortened and add_shortlist and shortlist_text is not None:
+                add_shortlist(run, aside, learn_shortlist(run, shortlist_text, report))
             else:
                 form.write(run, aside, one)
             report(f"exported in {time.monotonic() - started:.1f} s; comparing on {counted(len(texts), 'text')} ...")

@@ -5,6 +5,7 @@ most frequent tokens of the target (Jean et al. 2015, section 3.2.1).
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from heedful.core.errors import InputError, counted
 from heedful.core.progress import Report
 from heedful.core.special_tokens import END_ID, FIRST_ID
+from heedful.data.corpus import Corpus
 from heedful.data.word_alignment import TranslationTable
 
 if TYPE_CHECKING:
@@ -35,13 +37,25 @@ class Shortlist(NamedTuple):
         return sorted({*self.always, *(target for token in set(source) for target in self.translations[token])})
 
 
-def learn_shortlist(run: "Run", report: Report) -> Shortlist:
-    """Return the shortlist of a translator, learned from its training text.
+def parallel_text(run: "Run", files: Sequence[str] = ()) -> Corpus:
+    """Return the text that a shortlist of a run is learned from: in files, or its training text.
 
     Raises:
-        InputError: the text cannot be read, or has no pairs of lines.
+        InputError: the text is missing.
     """
-    lines = list(itertools.islice(run.task.find_corpora(run.config)["train"], MAX_LINES))
+    try:
+        return run.scored_corpus(files) if files else run.task.find_corpora(run.config)["train"]
+    except InputError as error:
+        raise InputError(f"A shortlist is learned from parallel text: {error}") from error
+
+
+def learn_shortlist(run: "Run", text: Corpus, report: Report) -> Shortlist:
+    """Return the shortlist of a translator, learned from parallel text.
+
+    Raises:
+        InputError: the text has no pairs of lines.
+    """
+    lines = list(itertools.islice(text, MAX_LINES))
     sides = [[pair[side] for pair in lines if pair[0] and pair[1]] for side in (0, 1)]
     report(f"learning a shortlist from {counted(len(sides[0]), 'pair')} of lines ...")
     sources, targets = (
@@ -50,7 +64,7 @@ def learn_shortlist(run: "Run", report: Report) -> Shortlist:
     )
     pairs = list(zip(sources, targets, strict=True))
     if not pairs:
-        raise InputError(f"{run.path} has no training text: a shortlist is learned from it.")
+        raise InputError("A shortlist is learned from parallel text, but there are no pairs of lines.")
     sizes = np.cumsum([len(source) * len(target) for source, target in pairs])
     table = TranslationTable(pairs[: max(1, int(np.searchsorted(sizes, MAX_WORD_PAIRS)))])
     counts = np.bincount(np.concatenate(targets), minlength=len(run.target_tokenizer))

@@ -22,6 +22,7 @@ from heedful.inference.bulk.shares import Bulk, Share
 from heedful.inference.predictor import ScoredText, Warn
 from heedful.interop.export.folders import exported_weights
 from heedful.interop.export.parity import export_checked
+from heedful.interop.export.shortlist import parallel_text
 from heedful.runs.run import CONFIG as RUN_CONFIG
 from heedful.runs.run import Run
 from heedful.runs.scores.comparison import Comparison, System, rows_of
@@ -208,6 +209,7 @@ class Distillation:
     def _export(self) -> None:
         """Write the forms that are asked for, each of which must compute what the student does."""
         run = Run.open(self.path)
+        shortlist_text = parallel_text(run) if self.plan.shortlist else None
         for name in self.plan.exports:
             form, quantization = export_of(name)
             folder = self.path / name.partition(":")[0]
@@ -215,7 +217,7 @@ class Distillation:
                 continue
             pairs = list(itertools.islice(run.task.find_corpora(run.config)["valid"], EXPORT_TEXTS))
             texts, references = ([pair[side] for pair in pairs if pair[0].strip()] for side in (0, 1))
-            export_checked(run, form, folder, texts, references, quantization, self.report, self.plan.shortlist)
+            export_checked(run, form, folder, texts, references, quantization, self.report, shortlist_text)
 
 
 def distil(

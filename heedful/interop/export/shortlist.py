@@ -46,7 +46,9 @@ def parallel_text(run: "Run", files: Sequence[str] = ()) -> Corpus:
     try:
         return run.scored_corpus(files) if files else run.task.find_corpora(run.config)["train"]
     except InputError as error:
-        raise InputError(f"A shortlist is learned from parallel text: {error}") from error
+        raise InputError(
+            f"A shortlist is learned from parallel text (see heedful export --shortlist): {error}"
+        ) from error
 
 
 def learn_shortlist(run: "Run", text: Corpus, report: Report) -> Shortlist:

@@ -141,7 +141,7 @@ def test_a_shortlist_needs_parallel_text(whole, run, cli, tmp_path):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
     files = [tmp_path / "a", tmp_path / "b"]
     done = cli("export", run, "--to", "ctranslate2", "--files", *files, "--shortlist")
-    assert b"see heedful export --shortlist): data.train and data.valid must name text files" in done.stderr
+    assert b"see heedful export --shortlist: data.train and data.valid must name text files" in done.stderr
     done = cli("export", run, "--to", "ctranslate2", "--files", *files, "--shortlist", *files)
     assert done.returncode == 0, done.stderr.decode()
     assert (run / "ctranslate2" / "vmap.txt").is_file()

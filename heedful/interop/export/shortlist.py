@@ -47,7 +47,7 @@ def parallel_text(run: "Run", files: Sequence[str] = ()) -> Corpus:
         return run.scored_corpus(files) if files else run.task.find_corpora(run.config)["train"]
     except InputError as error:
         raise InputError(
-            f"A shortlist is learned from parallel text (see heedful export --shortlist): {error}"
+            f"A shortlist is learned from parallel text, see heedful export --shortlist: {error}"
         ) from error
 
 

@@ -102,14 +102,19 @@ def test_shares_of_something_else_are_not_gathered(run, many, cli, tmp_path):
     assert b"1 of 2 shares are not finished: 2/2" in missing.stderr
     assert call("--share", "2/2").returncode == 0
     other = call("--gather", 2, "--beam-size", 2)
-    assert b"was not computed from these records, weights and settings" in other.stderr
+    assert b"does not fit: another decode.beam_size. Gather it with what" in other.stderr
     part = tmp_path / "out.txt.shares" / "00001-of-00002.txt"
     part.write_bytes(part.read_bytes()[:-5])
-    assert b"or is damaged: delete 00001-of-00002.manifest.json" in call("--gather", 2).stderr
+    damaged = call("--gather", 2).stderr
+    assert b"does not fit: 00001-of-00002.txt is damaged" in damaged
+    assert b"delete 00001-of-00002.manifest.json and" in damaged
     assert not (tmp_path / "out.txt").exists()
     assert b": 150 lines" in call("--share", "1/2").stdout  # computed again, since it is damaged
     many.write_text(many.read_text().replace(SOURCES[1], SOURCES[2]))
-    assert b"was not computed from these records" in call("--gather", 2).stderr
+    assert b"does not fit: another input. Gather" in call("--gather", 2).stderr
+    many.write_text("".join(f"{source}\n" for source in SOURCES))
+    assert b"share 2/2: 0 lines" in call("--share", "2/2").stdout  # one window for all lines
+    assert b"share 2/2 is finished" in call("--share", "2/2").stdout
 
 
 def test_shares_of_another_field_are_not_gathered(run, cli, tmp_path):
@@ -117,7 +122,8 @@ def test_shares_of_another_field_are_not_gathered(run, cli, tmp_path):
     call = ("translate", "run", "in.jsonl", "--out", "out.jsonl")
     assert cli(*call, "--field", "a", "--share", "1/1").returncode == 0
     assert b": 20 lines" in cli(*call, "--field", "b", "--share", "1/1").stdout
-    assert b"was not computed from these records" in cli(*call, "--field", "a", "--gather", 1).stderr
+    gathered = cli(*call, "--field", "a", "--gather", 1).stderr
+    assert b"does not fit: another input, another field, another into. Gather" in gathered
 
 
 def test_a_killed_share_leaves_nothing_behind(run, many, tmp_path):

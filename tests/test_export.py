@@ -80,7 +80,7 @@ def test_scores_are_computed_only_where_needed(make_run, tmp_path, beam_size, sc
     decode = dataclasses.replace(run.config.decode, beam_size=beam_size, stop="attainable")
     exported = CTranslate2Model(run, export(run, tmp_path / "ct2"))
     translate = exported.translator(sampling=False).translate_batch
-    exported.translator = lambda sampling: SimpleNamespace(
+    exported.translator = lambda *which: SimpleNamespace(
         translate_batch=lambda *texts, **options: asked.append(options["return_scores"]) or translate(*texts, **options)
     )
     ((candidate,),) = CTranslate2Search(exported, decode, scored)([run.source_tokenizer.encode(PAIRS[0][0])])

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -170,6 +171,12 @@ def test_runs_that_differ_only_in_the_seed_share_a_row(variants):
     assert comparison.rows[1].difference == pytest.approx(np.mean(scores) - read(variants["other"])[-1]["bleu"])
     assert 0 < comparison.rows[1].p <= 1
     assert len(comparison.lines()) == 4
+
+
+def test_a_copy_of_a_run_is_no_second_training(variants, tmp_path):
+    copy = Run.open(shutil.copytree(variants["one"].path, tmp_path / "copy"))
+    with pytest.raises(InputError, match=r"one and .*copy have the same weights: a copy is not a second training"):
+        compare([variants["one"], copy])
 
 
 def test_a_run_compared_with_itself_shows_no_difference(variants):

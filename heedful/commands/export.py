@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--shortlist", nargs="*", metavar="FILE",
-        help="with --to ctranslate2 or bergamot: consider only likely translations of the tokens of a text, as learned "
-        "from parallel text (default: the training text of the run); this is faster, but some translations differ",
+        help="with --to ctranslate2 or bergamot: consider only likely translations of a text's tokens, learned from "
+        "parallel text (without FILE: the training text of the run); faster, but some translations differ",
     )  # fmt: skip
     parser.add_argument(
         "--files", nargs="+", help="text to compare on, as for heedful evaluate (default: the test text of the run)"

@@ -196,7 +196,7 @@ def translate_file(options: argparse.Namespace) -> int:
         return 0
     done = bulk.compute(options.share, translate)
     terminal.report_progress(
-        f"share {options.share}: {counted(done, 'line')}" if done else f"share {options.share} is finished"
+        f"share {options.share} is finished" if done is None else f"share {options.share}: {counted(done, 'line')}"
     )
     return 0
 
@@ -265,11 +265,10 @@ def _engine_of(options, run):
     """Return what determines the translations besides weights and settings: the engine, and its files."""
     if options.engine == "heedful":
         return options.engine
-    from heedful.core.storage import file_hash
-    from heedful.interop.export.ctranslate2_search import EXPORTED, require_export
+    from heedful.interop.export.ctranslate2_search import EXPORTED, export_identity, require_export
 
     require_export(run, run.path / EXPORTED)
-    return f"{options.engine} {file_hash(run.path / EXPORTED / 'model.bin')}"
+    return f"{options.engine} {export_identity(run.path / EXPORTED)}"
 
 
 def _translator(options, runs, decode):

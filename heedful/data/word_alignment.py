@@ -114,7 +114,7 @@ def _parts(pairs: Pairs) -> Iterator[Pairs]:
         start = stop
 
 
-@functools.lru_cache(1 << 12)
+@functools.lru_cache(256)
 def _diagonal(size: int, length: int) -> np.ndarray:
     """Return the preference of each target word for each source word (T x S,), by their places."""
     rows, columns = ((np.arange(side) + 0.5) / max(1, side) for side in (length, size))

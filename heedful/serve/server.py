@@ -88,7 +88,7 @@ def _predictor(run, decode, engine):
         translator = ctranslate2_translator(run, decode)
         search = translator.search_with()  # refuses what CTranslate2 lacks
         if not decode.sample:
-            search.exported.translator(sampling=False)  # opens the model before the first request
+            search.exported.translator(False, search.shortened)  # opens the model before the first request
         return translator
     return run.task.predictor([run], decode)
 
@@ -114,10 +114,13 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
 
 @contextlib.contextmanager
 def _frozen_objects() -> Iterator[None]:
-    """Leave all objects that exist now out of garbage collection; in a busy server it would traverse them all the time.
+    """Keep the garbage collector from traversing what was loaded before: some hundred thousand objects, most of Keras.
 
-    Those of Keras, JAX and the models are some hundred thousand, and none of them becomes garbage.
+    A program that has frozen objects of its own, or has another server, is left as it is.
     """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:

@@ -85,13 +85,13 @@ class Bulk:
         self._write(self.out, 0, count, translate)
         return count
 
-    def compute(self, share: Share, translate: Translate) -> int:
-        """Translate a share, unless it is finished; return the number of records that were translated."""
+    def compute(self, share: Share, translate: Translate) -> int | None:
+        """Translate a share; return the number of its records, or None if it was finished before."""
         start, stop = share.bounds(self._count, self.window)
         wanted = self._wanted(share, start, stop)
         path, manifest = self._paths(share)
-        if self._finished(path, manifest, wanted):
-            return 0
+        if manifest.is_file() and path.is_file() and not _misfits(path, manifest, wanted):
+            return None
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write(path, start, stop, translate)
         write_text(manifest, json.dumps(wanted | {"output": file_hash(path)}, indent=2) + "\n")
@@ -111,10 +111,10 @@ class Bulk:
             if not manifest.is_file() or not path.is_file():
                 missing.append(str(share))
                 continue
-            if not self._finished(path, manifest, self._wanted(share, start, stop)):
+            if misfits := _misfits(path, manifest, self._wanted(share, start, stop)):
                 raise InputError(
-                    f"Share {share} in {path.parent} was not computed from these records, weights and settings, or is "
-                    f"damaged: delete {manifest.name} and compute it again."
+                    f"Share {share} in {path.parent} does not fit: {', '.join(misfits)}. Gather it with what it was "
+                    f"computed with, or delete {manifest.name} and compute it again."
                 )
             parts.append(path)
         if missing:
@@ -141,14 +141,6 @@ class Bulk:
         stem = f"{share.number:05d}-of-{share.total:05d}"
         return folder / f"{stem}{self.out.suffix}", folder / f"{stem}.manifest.json"
 
-    def _finished(self, path: Path, manifest: Path, wanted: Mapping[str, Any]) -> bool:
-        """Return whether a share is finished, and fits."""
-        if not (manifest.is_file() and path.is_file()):
-            return False
-        content = read_json(manifest)
-        fits = isinstance(content, dict) and {name: content.get(name) for name in wanted} == wanted
-        return fits and content.get("output") == file_hash(path)
-
     def _write(self, path: Path, start: int, stop: int, translate: Callable[..., Any]) -> None:
         """Translate the records from `start` to `stop` into a file that exists only when all are written."""
         kept: deque[Any] = deque()  # records that are read ahead
@@ -161,3 +153,23 @@ class Bulk:
         with output_file(path) as aside, self.records.writer(aside) as write:
             for result in translate(texts(), start + 1):
                 write(self.records.result(kept.popleft(), result))
+
+
+def _misfits(path: Path, manifest: Path, wanted: Mapping[str, Any]) -> list[str]:
+    """Return why a share is not what is wanted: another input, another setting, or that a file of it is damaged."""
+    content = read_json(manifest)
+    if not isinstance(content, dict):
+        return [f"{manifest.name} is damaged"]
+    mine, theirs = (_flat({name: table.get(name) for name in wanted}) for table in (wanted, content))
+    names = [name for name in mine | theirs if name not in mine or name not in theirs or mine[name] != theirs[name]]
+    if names or content.get("output") == file_hash(path):
+        return [f"another {name.removeprefix('made_with.')}" for name in names]
+    return [f"{path.name} is damaged"]
+
+
+def _flat(table: Mapping[str, Any], beginning: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by their names, joined by full stops."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        values |= _flat(value, f"{beginning}{name}.") if isinstance(value, dict) else {f"{beginning}{name}": value}
+    return values

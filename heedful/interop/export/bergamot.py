@@ -42,7 +42,8 @@ HEADER = struct.Struct("<4Q")  # name length, type, dimensions, bytes of data
 MAX_INT8 = 127.0
 PRODUCTS = {"float32": "float32", "int8": "int8shiftAll"}  # Marian's names, by quantization
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
-SHORTLIST_HEADER = struct.Struct("<4Q")  # of its content: two limits, which nothing reads, and two numbers of entries
+# Of a shortlist: the number of first pieces that are always considered, a limit that nothing reads, numbers of entries.
+SHORTLIST_HEADER = struct.Struct("<4Q")
 DECODING = {
     "cpu-threads": 0, "quiet": True, "quiet-translation": True, "skip-cost": True, "max-length-break": 128,
     "mini-batch-words": 1024, "workspace": 128, "alignment": "soft",
@@ -169,10 +170,17 @@ def add_shortlist(run: "Run", folder: Path, shortlist: "Shortlist") -> None:
     source, target = vocabularies(run)
     piece_of = {token: piece for piece, token in enumerate(target.ids) if target.written[piece]}
     lists = [sorted(piece_of[one] for one in shortlist.translations[token] if one in piece_of) for token in source.ids]
+    lists[-1] = lists[-1] or [END_PIECE]  # Marian refuses a file whose last list is empty
     lists[END_PIECE] = sorted(piece_of[one] for one in shortlist.always if one in piece_of)
     (folder / SHORTLIST).write_bytes(shortlist_bytes(lists))
     with (folder / CONFIG).open("a", encoding="utf-8") as file:
-        file.write(yaml({"shortlist": [SHORTLIST, True]}))
+        file.write(yaml({"shortlist": [SHORTLIST]}))
+
+
+def open_export(run: "Run", folder: Path, quantization: str) -> MarianExport:
+    """Open an export for a comparison."""
+    size = sum(path.stat().st_size for path in map(folder.joinpath, (MODEL, SHORTLIST)) if path.exists())
+    return MarianExport(run, folder, read_binary, size, read_shortlist(folder))
 
 
 FORMAT = Format(
@@ -181,9 +189,7 @@ FORMAT = Format(
     files=(MODEL, CONFIG, SHORTLIST, "*.spm", ORIGIN, PARITY),
     quantizations=tuple(PRODUCTS),
     write=write,
-    open=lambda run, folder, quantization: MarianExport(
-        run, folder, read_binary, (folder / MODEL).stat().st_size, read_shortlist(folder)
-    ),
+    open=open_export,
     task="translate",
     computes=MARIAN,
     add_shortlist=add_shortlist,

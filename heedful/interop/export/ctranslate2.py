@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.core.errors import InputError
 from heedful.interop.engines import CTRANSLATE2
 from heedful.interop.export.ctranslate2_search import SHORTLIST, ctranslate2, ctranslate2_translator
 from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
@@ -55,8 +56,14 @@ def add_shortlist(run: "Run", folder: Path, shortlist: "Shortlist") -> None:
 
     Each line is a source token, a tab, and target tokens, separated by spaces; those of the empty source token are
     considered for every text.
+
+    Raises:
+        InputError: a token of the vocabulary has white space.
     """
     source, target = run.source_tokenizer.lookup, run.target_tokenizer.lookup
+    spaced = [token for token in map(target, range(len(run.target_tokenizer))) if not token or token.split() != [token]]
+    if spaced:
+        raise InputError(f"A shortlist of CTranslate2 cannot have a token with white space, such as {spaced[0]!r}.")
     entries = [("", shortlist.always)]
     entries += [(source(token), targets) for token, targets in enumerate(shortlist.translations) if targets]
     lines = [f"{token}\t{' '.join(map(target, targets))}\n" for token, targets in entries]
@@ -166,7 +173,7 @@ class CTranslate2Export(OpenedExport):
 
     def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):
         self.run, self.folder = run, folder
-        self.size = (folder / "model.bin").stat().st_size
+        self.size = sum(path.stat().st_size for path in map(folder.joinpath, ("model.bin", SHORTLIST)) if path.exists())
 
     def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
         """Return translations of texts with their scores."""

@@ -11,6 +11,8 @@ import numpy as np
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.processors import cores
+from heedful.core.special_tokens import PAD, SPECIAL
+from heedful.core.storage import file_hash
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
 from heedful.inference.line_reader import LineReader
 from heedful.inference.line_translator import LineTranslator
@@ -62,6 +64,12 @@ def require_export(run: "Run", folder: Path) -> None:
         )
 
 
+def export_identity(folder: Path) -> str:
+    """Return a hash of what determines the translations of an export: its weights, and its shortlist if it has one."""
+    files = [Path(folder) / name for name in ("model.bin", SHORTLIST)]
+    return " ".join(file_hash(path) for path in files if path.is_file())
+
+
 def require_settings(decode: DecodeConfig, scored: bool = True) -> None:
     """Raise `InputError` if CTranslate2 lacks one of the settings that are used; `scored`: see `CTranslate2Search`."""
     missing = [f"decode.{name} = {value!r}" for name, value in decode.lacking("ctranslate2", scored).items()]
@@ -75,12 +83,24 @@ def require_settings(decode: DecodeConfig, scored: bool = True) -> None:
         )
 
 
+def shortens(decode: DecodeConfig) -> bool:
+    """Return whether a search with these settings may consider the tokens of a shortlist only.
+
+    CTranslate2 4.8 looks up positions on an earlier shortlist for all tokens but three: those that are unknown, the
+    start and the end, which have the same positions on all. So no other token may be named by a setting.
+    """
+    return (
+        not decode.sample and decode.repetition_penalty == 1.0 and not decode.no_repeat_ngram
+        and set(decode.forbidden) <= set(SPECIAL)
+    )  # fmt: skip
+
+
 class CTranslate2Model:
     """A model that was exported to CTranslate2, opened once for all searches in it. Threads may share it.
 
     Args:
         run: the `Run` that was exported; its tokenizers map ids to tokens.
-        folder: the exported model. With a shortlist, only the tokens on it are considered.
+        folder: the exported model, with a shortlist or without.
         compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
         threads: (workers, threads per worker); by default one worker per core.
 
@@ -97,20 +117,22 @@ class CTranslate2Model:
             )
         self.run, self._folder, self._compute_type, self._threads = run, Path(folder), compute_type, threads
         self.has_shortlist = (self._folder / SHORTLIST).is_file()
-        self._opened, self._lock = None, threading.Lock()
+        self._opened: dict[bool, Any] = {}
+        self._lock = threading.Lock()
 
-    def translator(self, sampling: bool) -> Any:
+    def translator(self, sampling: bool, shortlist: bool = False) -> Any:
         """Return a `ctranslate2.Translator`: one for all searches, but a new one for each call that samples.
 
         A translator takes its seed at its first draw and keeps it. With several workers, the order of the draws would
-        not be deterministic.
+        not be deterministic. Searches with a shortlist have a translator of their own: CTranslate2 4.8 mixes the
+        positions of tokens on the shortlists of several calls, and those in the whole vocabulary.
         """
         if sampling:
             return self._open(1)
         with self._lock:
-            if self._opened is None:
-                self._opened = self._open(cores())
-        return self._opened
+            if shortlist not in self._opened:
+                self._opened[shortlist] = self._open(cores())
+        return self._opened[shortlist]
 
     def _open(self, workers):
         workers, each = self._threads or (workers, 1)
@@ -126,7 +148,8 @@ class CTranslate2Search:
     own. It has its own stopping rule for beams: with a length penalty, up to a fifth of the translations differ from
     heedful's. Scores are normalised as heedful's are, except that a coverage penalty is normalised too, and that an
     empty result of a beam has a score of minus infinity. With a shortlist, probabilities are those among its tokens.
-    A batch has the shortlists of all its texts, so that a result may depend on the others.
+    A batch has the shortlists of all its texts, so that a result may depend on the others. Searches whose settings name
+    tokens, or read what was written, consider the whole vocabulary, see `shortens`.
 
     Args:
         exported: the `CTranslate2Model`.
@@ -142,6 +165,7 @@ class CTranslate2Search:
         require_settings(decode, scored)
         forbidden_ids(decode, exported.run.target_tokenizer)  # raise our own error rather than CTranslate2's
         self.exported, self.run, self.decode, self.scored = exported, exported.run, decode, scored
+        self.shortened = exported.has_shortlist and shortens(decode)
 
     def __call__(
         self,
@@ -158,16 +182,17 @@ class CTranslate2Search:
         limits = [decode.length_limit(len(ids), self.run.config.model.max_length) for ids in sources]
         for index, limit in enumerate(limits):
             require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
+        shortened = self.shortened and not prefixes
         # In greedy search, scores cost a pass over the vocabulary at each step; our own search skips it too.
         scored = self.scored or decode.beam_size > 1 or decode.sample
         options = decode.called_in("ctranslate2") | {
             "length_penalty": decode.length_penalty if decode.beam_size > 1 else 0.0,
-            "suppress_sequences": [[token] for token in decode.forbidden] or None,
+            "suppress_sequences": [[token] for token in decode.forbidden if not (shortened and token == PAD)] or None,
             "min_decoding_length": min(decode.min_length, max(limits)),
             "max_decoding_length": max(limits),
             "max_input_length": 0,
             "return_scores": scored,
-            "use_vmap": self.exported.has_shortlist,
+            "use_vmap": shortened,
         }
         if decode.sample:
             options["sampling_topk"] = min(decode.top_k, len(tokenizer))
@@ -180,7 +205,7 @@ class CTranslate2Search:
                 ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
                 results = self.exported.translator(sampling=True).translate_batch(spelled, **options)
         else:
-            results = self.exported.translator(sampling=False).translate_batch(spelled, **options)
+            results = self.exported.translator(False, shortened).translate_batch(spelled, **options)
         return [self._candidates(result, own, max(limits)) for result, own in zip(results, limits, strict=True)]
 
     def _candidates(self, result, own_limit, limit):

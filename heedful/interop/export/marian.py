@@ -185,7 +185,7 @@ class MarianExport(OpenedExport):
         folder: of the export.
         read: reads its arrays.
         size: bytes of the weights.
-        shortlists: the pieces that are considered for a text with each source piece; None: all.
+        shortlists: for each source piece, the target pieces that are considered in a text with it; None: all.
     """
 
     def __init__(

@@ -87,7 +87,7 @@ def passes(result: dict[str, Any]) -> bool:
     return result.get("identical", 1.0) >= 1 - MAX_DIFFERENT and within
 
 
-def _described(result):
+def _described(result: dict[str, Any]) -> str:
     """Return the comparison of an export in words, with its size and search."""
     search = f", {result['search']}" if "search" in result else ""
     search += " with length_penalty 0" if "beam" in search else ""

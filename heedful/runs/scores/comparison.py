@@ -113,6 +113,7 @@ def compare(runs: Sequence[Run], metric: str | None = None) -> "Comparison":
         raise InputError(f"The numbers of scored texts differ ({units_differ}): evaluate the runs again.")
     systems = []
     for members in _systems(runs):
+        _refuse_copies([runs[i] for i in members])
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
         seeds = tuple(runs[i].config.train.seed for i in members)
         systems.append(System(f"{runs[members[0]].path}{more}", seeds, [counts_by_run[i] for i in members]))
@@ -219,6 +220,15 @@ def _counts(run, scores, metric):
     if units.ndim != 2 or units.shape[1] != find_metric(metric).num_counts or not len(units):
         raise InputError(f"{run.path}: the counts of {metric!r} have the wrong shape {units.shape}.")
     return units
+
+
+def _refuse_copies(runs):
+    """Raise `InputError` if two of the runs that differ in seed only have the same weights."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        other = seen.setdefault(run.weights_fingerprint(), run)
+        if other is not run:
+            raise InputError(f"{other.path} and {run.path} have the same weights: a copy is not a second training.")
 
 
 def _systems(runs):

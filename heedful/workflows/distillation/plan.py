@@ -90,6 +90,8 @@ class Plan:
         forms = [export_of(name)[0] for name in self.exports]
         if len(set(map(id, forms))) < len(forms):
             raise InputError("A form of an export is given twice: each has one quantization.")
+        if self.shortlist and not forms:
+            raise InputError("A shortlist is part of an export: leave out --shortlist, or name a form of --to.")
         if self.shortlist:
             for form in forms:
                 form.require_shortlist()

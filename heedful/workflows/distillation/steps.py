@@ -209,12 +209,12 @@ class Distillation:
     def _export(self) -> None:
         """Write the forms that are asked for, each of which must compute what the student does."""
         run = Run.open(self.path)
-        shortlist_text = parallel_text(run) if self.plan.shortlist else None
         for name in self.plan.exports:
             form, quantization = export_of(name)
             folder = self.path / name.partition(":")[0]
             if folder.is_dir() and exported_weights(folder) == run.weights_fingerprint():
                 continue
+            shortlist_text = parallel_text(run) if self.plan.shortlist else None
             pairs = list(itertools.islice(run.task.find_corpora(run.config)["valid"], EXPORT_TEXTS))
             texts, references = ([pair[side] for pair in pairs if pair[0].strip()] for side in (0, 1))
             export_checked(run, form, folder, texts, references, quantization, self.report, shortlist_text)

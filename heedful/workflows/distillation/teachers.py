@@ -20,6 +20,7 @@ from heedful.interop.export.ctranslate2_search import (
     EXPORTED,
     ctranslate2,
     ctranslate2_translator,
+    export_identity,
     require_settings,
 )
 from heedful.interop.export.folders import exported_weights
@@ -178,5 +179,5 @@ def _exported(run, folder, decode, warn):
     ctranslate2()
     if not (folder / MODEL).is_file():
         raise InputError(f"{run.path} has no export: heedful export {run.path} --to ctranslate2.")
-    identity = {"ctranslate2": file_hash(folder / MODEL)}
+    identity = {"ctranslate2": export_identity(folder)}
     return ModelTeacher(lambda: ctranslate2_translator(run, decode, folder), identity, decode, warn)

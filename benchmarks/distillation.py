@@ -1,6 +1,6 @@
 """BLEU and speed of teachers and students in each engine, interleaved.
 
-    python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--repeats 3] [--lines 1000]
+    python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--repeats 3] [--lines 1000] [--only CTranslate2]
 
 Each run translates the lines with a greedy search, in heedful and CTranslate2 also with a beam of 5. The speed is that
 of the output, in tokens of the vocabulary of each run and in lines, the median of the repeats; the first pass compiles
@@ -105,6 +105,9 @@ def main():
     parser.add_argument("--files", nargs=2, required=True)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument(
+        "--only", default="", metavar="ENGINE", help="engines whose names begin so, such as CTranslate2"
+    )
     options = parser.parse_args()
     pairs = list(Corpus.from_files(options.files))[: options.lines]
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -113,6 +116,7 @@ def main():
             engine
             for number, path in enumerate(options.runs)
             for engine in engines_of(Run.open(path), Path(folder) / str(number), browser)
+            if engine.name.startswith(options.only)
         ]
         translated = [engine.translate(sources) for engine in engines]
         seconds = [[] for _ in engines]

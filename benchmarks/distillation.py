@@ -1,6 +1,6 @@
 """BLEU and speed of teachers and students in each engine, interleaved.
 
-    python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--repeats 3] [--lines 1000] [--only CTranslate2]
+    python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--only CTranslate2]
 
 Each run translates the lines with a greedy search, in heedful and CTranslate2 also with a beam of 5. The speed is that
 of the output, in tokens of the vocabulary of each run and in lines, the median of the repeats; the first pass compiles

@@ -19,6 +19,7 @@ from heedful.interop.export import bergamot, marian
 from heedful.interop.export.marian import MarianExport, marian_arrays, model_options, vocabularies
 from heedful.interop.export.marian_model import MarianModel
 from heedful.interop.export.sentencepiece_vocabulary import sentencepiece_vocabulary
+from heedful.runs.run import Run
 from tests.conftest import fast, served_folder
 from tests.test_engines import CASES, SMALL, logits, refused
 from tests.test_huggingface import random_run
@@ -167,15 +168,24 @@ def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path, browser):
     ours = cli("translate", tmp_path / "run", stdin=sources).stdout.decode()
     subprocess.run(["npm", "install", "--silent", "@browsermt/bergamot-translator@0.4.9"], cwd=tmp_path, check=True)
 
-    def in_node():
+    def in_node(text=sources):
         command = ["node", SCRIPT, tmp_path / "run" / "bergamot"]
-        return subprocess.run(command, input=sources.encode(), cwd=tmp_path, check=True, stdout=subprocess.PIPE,
+        return subprocess.run(command, input=text.encode(), cwd=tmp_path, check=True, stdout=subprocess.PIPE,
                               timeout=200, env=os.environ).stdout.decode()  # fmt: skip
 
     assert in_node() == ours
     assert cli("export", tmp_path / "run", "--to", "bergamot", "--shortlist").returncode == 0
-    assert (tmp_path / "run" / "bergamot" / "lex.bin").is_file()
     assert in_node() == ours
+    folder = tmp_path / "run" / "bergamot"
+    saved = (folder / "lex.bin").read_bytes()
+    lists = bergamot.read_shortlist(folder)
+    (folder / "lex.bin").write_bytes(bergamot.shortlist_bytes([lists[0][:40], *(one[:1] for one in lists[1:])]))
+    opened = bergamot.open_export(Run.open(tmp_path / "run"), folder, "float32")
+    for line in lines[:5]:
+        [(expected, _)] = opened.write([line], 60, 1)
+        assert in_node(f"{line}\n") == f"{expected}\n"
+        assert f"{expected}\n" not in ours.splitlines(keepends=True)
+    (folder / "lex.bin").write_bytes(saved)
     shutil.copy(SCRIPT, tmp_path)
     (tmp_path / "index.html").write_text("<!doctype html><title>Bergamot</title>", encoding="utf-8")
     with served_folder(tmp_path) as address, browser.new_page() as page:

@@ -18,6 +18,7 @@ from heedful.interop.export.folders import ORIGIN, PARITY, write_origin
 from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.marian_model import END_ID, MarianModel
 from heedful.interop.export.sentencepiece_vocabulary import (
+    MULTIPLE,
     Vocabulary,
     sentencepiece_library,
     sentencepiece_vocabulary,
@@ -214,6 +215,8 @@ class MarianExport(OpenedExport):
         considered = None
         if self.shortlists is not None:
             considered = np.unique(np.concatenate([self.shortlists[one] for one in set(ids)]))
+            others = np.setdiff1d(np.arange(len(self.model.tables["decoder"])), considered)
+            considered = np.union1d(considered, others[: -len(considered) % MULTIPLE])  # as Marian fills it up
         return self.model.greedy(ids, max_tokens, considered)
 
 

@@ -113,8 +113,8 @@ def test_shares_of_something_else_are_not_gathered(run, many, cli, tmp_path):
     many.write_text(many.read_text().replace(SOURCES[1], SOURCES[2]))
     assert b"does not fit: another input. Gather" in call("--gather", 2).stderr
     many.write_text("".join(f"{source}\n" for source in SOURCES))
-    assert b"share 2/2: 0 lines" in call("--share", "2/2").stdout  # one window for all lines
-    assert b"share 2/2 is finished" in call("--share", "2/2").stdout
+    assert b"share 1/2: 0 lines" in call("--share", "1/2").stdout  # one window for all lines
+    assert b"share 1/2 is finished" in call("--share", "1/2").stdout
 
 
 def test_shares_of_another_field_are_not_gathered(run, cli, tmp_path):
@@ -123,7 +123,7 @@ def test_shares_of_another_field_are_not_gathered(run, cli, tmp_path):
     assert cli(*call, "--field", "a", "--share", "1/1").returncode == 0
     assert b": 20 lines" in cli(*call, "--field", "b", "--share", "1/1").stdout
     gathered = cli(*call, "--field", "a", "--gather", 1).stderr
-    assert b"does not fit: another input, another field, another into. Gather" in gathered
+    assert b"does not fit: another field. Gather" in gathered
 
 
 def test_a_killed_share_leaves_nothing_behind(run, many, tmp_path):
@@ -164,7 +164,7 @@ def test_every_format_keeps_what_is_beside_the_text(ending, tmp_path):
     assert bulk.whole(translate) == 5
     shared = Bulk(found, parts, {"weights": "w"}, 2)
     assert [shared.compute(Share(number, 3), translate) for number in (1, 2, 3)] == [2, 2, 1]
-    assert [shared.compute(Share(number, 3), translate) for number in (1, 2, 3)] == [0, 0, 0]
+    assert [shared.compute(Share(number, 3), translate) for number in (1, 2, 3)] == [None, None, None]
     assert shared.gather(3) == 5
     results = [f"{number}:{text.upper()}" for number, text in enumerate(texts, start=1)]
     if ending == "parquet":

@@ -209,6 +209,7 @@ def test_a_shortlist_of_bergamot_has_pieces(tmp_path):
     [(text, _)] = opened.write(["o gato"], 8, 1)
     pieces = opened.source.encode("o gato")
     considered = {int(one) for piece in [*pieces, 0] for one in lists[piece]}
+    considered |= {*pieces, 0} if opened.joint else set()
     others = (piece for piece in range(len(target.ids)) if piece not in considered)
     while len(considered) % 8:
         considered.add(next(others))

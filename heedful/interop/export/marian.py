@@ -203,6 +203,7 @@ class MarianExport(OpenedExport):
         lines = (line.split(": ", 1) for line in text.splitlines())
         self.model = MarianModel(arrays, {name: json.loads(value) for name, value in lines})
         names = ["vocab.spm"] * 2 if (folder / "vocab.spm").is_file() else ["source.spm", "target.spm"]
+        self.joint = names[0] == names[1]
         library, _ = sentencepiece_library()
         self.source, self.target = (library.SentencePieceProcessor(model_file=str(folder / name)) for name in names)
 
@@ -215,6 +216,8 @@ class MarianExport(OpenedExport):
         considered = None
         if self.shortlists is not None:
             considered = np.unique(np.concatenate([self.shortlists[one] for one in set(ids)]))
+            if self.joint:
+                considered = np.union1d(considered, ids)
             others = np.setdiff1d(np.arange(len(self.model.tables["decoder"])), considered)
             considered = np.union1d(considered, others[: -len(considered) % MULTIPLE])  # as Marian fills it up
         return self.model.greedy(ids, max_tokens, considered)

@@ -48,15 +48,15 @@ def main():
     parts = corpora(run.config)
     judged = [row[:2] for row in parts["valid"]][: options.count]
     forward, reverse = aligned_by_eflomal(options.eflomal, [*judged, *(row[:2] for row in parts["train"])])
-    written: Links = [set(map(tuple, links)) for links in Translator.from_run(run).aligner.links(judged)]
+    written: Links = [set(map(tuple, one)) for one in Translator.from_run(run).aligner.links(judged)]
     pairs = list(zip(forward, reverse, written, strict=False))
     sure = sum(len(one & other) for one, other, _ in pairs)
-    found = sum(map(len, written))
-    hits = sum(len(links & one & other) for one, other, links in pairs)
-    possible_hits = sum(len(links & (one | other)) for one, other, links in pairs)
-    print(f"{found:,} links, {sure:,} of both directions of eflomal")
-    print(f"alignment error rate {1 - (hits + possible_hits) / (found + sure):.3f}")
-    print(f"F1 with the links of both directions {2 * hits / (found + sure):.3f}")
+    links = sum(map(len, written))
+    hits = sum(len(ours & one & other) for one, other, ours in pairs)
+    possible_hits = sum(len(ours & (one | other)) for one, other, ours in pairs)
+    print(f"{links:,} links, {sure:,} of both directions of eflomal")
+    print(f"alignment error rate {1 - (hits + possible_hits) / (links + sure):.3f}")
+    print(f"F1 with the links of both directions {2 * hits / (links + sure):.3f}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from heedful.data.vocabulary_training import (
 
 TOKENIZER_KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
 SHORT = 1000  # characters of a text for which it does not pay to release Python's lock, as `encode_batch_fast` does
-_SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space, and how SentencePiece does too
+SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space; and SentencePiece too
 
 
 def vocab_lines(path: str | Path) -> list[str]:
@@ -346,7 +346,7 @@ class Tokenizer:
         The others lose text: word and wordpiece what separates words, and words they cannot spell; char characters that
         the training text lacks.
         """
-        return self.keeps_text and any(token in self._inner.get_vocab() for token in (_SPACE, _SPACE + "a"))
+        return self.keeps_text and any(token in self._inner.get_vocab() for token in (SPACE, SPACE + "a"))
 
     @property
     def keeps_text(self) -> bool:
@@ -363,7 +363,7 @@ class Tokenizer:
         shown = []
         for i in ids:
             token = self.lookup(i)
-            spaced = " " if self.prefix_space and token.startswith(_SPACE) else ""  # decoding removes the first space
+            spaced = " " if self.prefix_space and token.startswith(SPACE) else ""  # decoding removes the first space
             shown.append(token if token in SPECIAL else spaced + self._inner.decode([int(i)]) or token)
         return shown
 
@@ -376,7 +376,7 @@ class Tokenizer:
             return [True] * len(tokens)
         # Byte-level: the white space before a word is part of its token, spelled as a letter. Other bytes beyond ASCII
         # are parts of characters.
-        return [t[0] in f"{_SPACE}\u010a\u0109" or (t[0].isascii() and not t[0].isalnum()) for t in tokens]
+        return [t[0] in f"{SPACE}\u010a\u0109" or (t[0].isascii() and not t[0].isalnum()) for t in tokens]
 
     def __len__(self) -> int:
         return self._inner.get_vocab_size()

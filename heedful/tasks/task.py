@@ -1,12 +1,11 @@
 """The interface of tasks: everything in which they differ."""
 
-from heedful.core.progress import Report
 from heedful.tasks.task_checks import Probe, TaskChecks
 from heedful.tasks.task_config import TaskConfig
 from heedful.tasks.task_model import TaskModel, Validator
 from heedful.tasks.task_text import Corpora, TaskText
 
-__all__ = ["SCORED_TOKENS", "Corpora", "Probe", "Report", "Task", "Validator"]
+__all__ = ["SCORED_TOKENS", "Corpora", "Probe", "Task", "Validator"]
 
 SCORED_TOKENS = 4096  # maximum per scored batch: the last batch of each shape is filled up with padding
 

@@ -17,7 +17,7 @@ from heedful.data.corpus import Corpus
 from heedful.interop.export.folders import PARITY, replacing
 from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search, read_tokens
-from heedful.interop.export.shortlist import learn_shortlist
+from heedful.interop.export.shortlist import Shortlist, learn_shortlist
 from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.training.evaluation import score_text
 
@@ -57,24 +57,26 @@ def export_checked(
             does not know the quantization; or the folder holds something else.
     """
     form.require_quantization(quantization)
-    add_shortlist = form.require_shortlist() if shortlist_text is not None else None
+    stages: list[tuple[str, Shortlist | None]] = [(one, None) for one in dict.fromkeys(("float32", quantization))]
+    if shortlist_text is not None:
+        form.require_shortlist()
+        stages.append((quantization, learn_shortlist(run, shortlist_text, report)))
     form.require()
     began, results = time.monotonic(), []
     with replacing(Path(folder), form.files) as aside:
-        stages = [(one, False) for one in dict.fromkeys(("float32", quantization))]
-        for one, shortened in [*stages, *([(quantization, True)] if add_shortlist else [])]:
+        for one, shortlist in stages:
             started = time.monotonic()
-            if shortened and add_shortlist and shortlist_text is not None:
-                add_shortlist(run, aside, learn_shortlist(run, shortlist_text, report))
+            if shortlist:
+                form.require_shortlist()(run, aside, shortlist)
             else:
                 form.write(run, aside, one)
             report(f"exported in {time.monotonic() - started:.1f} s; comparing on {counted(len(texts), 'text')} ...")
             engine = form.open(run, aside, one)
             for result in compare(run, engine, texts, references):
-                result = {"quantization": one, "shortlist": shortened, "bytes": engine.size} | result
+                result = {"quantization": one, "shortlist": shortlist is not None, "bytes": engine.size} | result
                 results.append(result)
-                report(f"{one}{', shortlist' if shortened else ''}, {_described(result)}")
-            if one == "float32" and not shortened and not all(map(passes, results)):
+                report(f"{one}{', shortlist' if shortlist else ''}, {_described(result)}")
+            if one == "float32" and not shortlist and not all(map(passes, results)):
                 raise InputError(f"{form.library} does not compute what heedful does: the export was not kept.")
         write_text(aside / PARITY, json.dumps(results, indent=2) + "\n")
     report(f"parity checked in {time.monotonic() - began:.0f} s; model in {folder}")

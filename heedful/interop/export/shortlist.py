@@ -1,7 +1,7 @@
 """Shortlists: the entries of the vocabulary that an engine considers for a text, so that its output layer is smaller.
 
-They are the likely translations of each token of the source, the same tokens in the target (names, numbers), and the
-most frequent tokens of the target (Jean et al. 2015, section 3.2.1).
+They are the likely translations of each token of the source, its text in the target (names, numbers), and the most
+frequent tokens of the target (Jean et al. 2015, section 3.2.1).
 """
 
 import itertools
@@ -15,6 +15,7 @@ from heedful.core.errors import InputError, counted
 from heedful.core.progress import Report
 from heedful.core.special_tokens import END_ID, FIRST_ID
 from heedful.data.corpus import Corpus
+from heedful.data.tokenizer import SPACE
 from heedful.data.word_alignment import TranslationTable
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ MAX_LINES = 500_000  # pairs of lines that are learned from at most, drawn from 
 MAX_WORD_PAIRS = 50_000_000  # of tokens in the same pair of lines
 CHUNK = 10_000  # lines that are encoded together
 TRANSLATIONS, FREQUENT = 50, 100  # tokens for each token of the source, and for every text
-SPACE = "\u0120"  # how byte-level tokens spell a space
 
 
 class Shortlist(NamedTuple):

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             report_progress(f"Stopped; the trials are kept. Continue with: heedful tune --resume {tuning.folder}")
     if not any(trial.scores for trial in tuning.trials):
         return code or 1
-    for path in write_outcome(tuning, config, table, search_space(config, lines_of(config))):
+    for path in write_outcome(tuning, config, table, search_space(tuning.complete(config), lines_of(config))):
         report_progress(str(path))
     if not code:
         report_progress(f"Train with it: heedful train {tuning.folder / 'best.toml'}")
@@ -76,8 +76,10 @@ def _planned(options):
     from heedful.commands.terminal import report_progress
     from heedful.config import read_recipe
     from heedful.config.idle_settings import refuse_idle
-    from heedful.workflows.tuning.halving import lines_of, plan_tuning
+    from heedful.workflows.recipe_choice import choose_rest
+    from heedful.workflows.tuning.halving import lines_of, plan_rounds, plan_tuning
     from heedful.workflows.tuning.state import RECIPE, recipe_text, with_peak_rate
+    from heedful.workflows.tuning.trials import metric_of
 
     if bool(options.minutes) == bool(options.trials):
         raise InputError("Say how long to search: --minutes, or --trials.")
@@ -90,9 +92,14 @@ def _planned(options):
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty. Continue a tuning with --resume {folder}, or choose another --run.")
     seed = 1 if options.seed is None else options.seed
-    tuning = plan_tuning(config, folder, options.minutes or 0, options.trials or 0, lines_of(config), seed)
+    minutes, table = options.minutes or 0, read_recipe(path)
+    chosen = {}
+    if metric_of(config) != "loss":  # which depends on the vocabulary and on the length of the texts
+        length = plan_rounds(config, minutes)[-1].settings
+        chosen = choose_rest(config, [*settings.names_in(table), *given], length, report_progress)
+    tuning = plan_tuning(config, folder, minutes, options.trials or 0, lines_of(config), seed, chosen)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RECIPE).write_text(recipe_text(config, read_recipe(path), given), encoding="utf-8")
+    (folder / RECIPE).write_text(recipe_text(config, table, given), encoding="utf-8")
     tuning.save()
     report_progress(f"{folder}: {len(tuning.trials)} trials, compared by {tuning.metric} on the validation text")
     return tuning

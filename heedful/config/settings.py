@@ -87,6 +87,11 @@ def _replaced(table: Mapping[str, Any], given: Iterable[tuple[str, str]]) -> lis
     return [name for given_name in names for name in REPLACED.get(given_name, ()) if name in written - names.keys()]
 
 
+def as_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Return settings by their full names as arguments, as `override` takes them; None is left out."""
+    return [f"--{name}={toml(value)}" for name, value in values.items() if value is not None]
+
+
 def given_names(arguments: Sequence[str]) -> list[str]:
     """Return the full names of the settings in arguments as in `override`."""
     return [flag.removeprefix("--") for flag, _ in _pairs(arguments)]

@@ -49,6 +49,9 @@ class TrainConfig:
     """Stop after this many minutes of training, validation included; 0: no limit. If the schedule has an end
     (cosine, linear, wsd), a new run first measures its speed and replaces `updates` by the number that fits, so that
     the schedule ends in time."""
+    minutes_of: Literal["all", "updates"] = "all"
+    """What counts towards `minutes`: all, with compiling and validation; or the updates alone, for a schedule that has
+    no end."""
     schedule: Literal["paper", "inverse_square_root", "cosine", "linear", "wsd", "constant"] = "paper"
     """Learning rate after the warm-up: as in the paper (Vaswani et al. 2017, section 5.3), falling with the inverse
     square root of the update, falling until `updates` along a cosine or a line, constant until the last `decay_share`
@@ -159,6 +162,8 @@ class TrainConfig:
         at_most(self, stall_minutes=10**5)
         at_least(self, 0, "stall_minutes", "lora_rank", "lora_alpha", "general_tolerance")
         at_most(self, lora_rank=10**5)
+        if self.minutes_of == "updates" and self.is_paced:
+            raise InputError(f"train.minutes_of = 'updates' cannot be used with the schedule {self.schedule!r}.")
         self.factors()
         if self.weights_of_classes() and BALANCED in self.class_weights:
             raise InputError(f"train.class_weights is either {BALANCED!r} or weights of classes.")

@@ -115,6 +115,11 @@ class Meter:
         return _ratio(self._since_restart, "tokens", "seconds")
 
     @property
+    def update_seconds(self) -> float:
+        """Seconds of all updates so far, without compilation."""
+        return self._in_total["seconds"]
+
+    @property
     def counted(self) -> bool:
         """Whether anything but compilation was counted."""
         return bool(self._in_total["tokens"])

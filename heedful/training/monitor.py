@@ -3,6 +3,7 @@
 import math
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,18 +14,19 @@ from heedful.training.signals import Signals
 
 
 class Monitor(keras.callbacks.Callback):
-    """Times each batch of a `fit`, logs, and stops it after an update on a signal, a passed deadline or divergence.
+    """Times each batch of a `fit`, logs, and stops it after an update on a signal, after `train.minutes` or divergence.
 
     Every `train.save_minutes` it saves the state, so that a killed training can be resumed from there; but not after
     the update `last_update`, since a training that is resumed from it would skip the validation that follows.
     """
 
     def __init__(
-        self, trainer: Any, last_update: int, meter: Meter, signals: Signals, deadline: float, log: Any = None
-    ):
+        self, trainer: Any, last_update: int, meter: Meter, signals: Signals, seconds_left: Callable[[], float],
+        log: Any = None,
+    ):  # fmt: skip
         super().__init__()
         self.trainer, self.last_update, self.meter, self.signals = trainer, last_update, meter, signals
-        self.deadline, self.log = deadline, log
+        self.seconds_left, self.log = seconds_left, log
         self.batch_number = trainer.update * trainer.config.accumulate_batches
         self.diverged = None
         self.last_wait = self.saved_at = time.monotonic()
@@ -32,8 +34,8 @@ class Monitor(keras.callbacks.Callback):
         self.latest_logs: dict = {}  # the metrics of the last one
 
     def should_stop(self) -> bool:
-        """Return whether a signal has come or the deadline has passed."""
-        return self.signals.asked is not None or time.monotonic() > self.deadline
+        """Return whether a signal has come or the time is used up."""
+        return self.signals.asked is not None or self.seconds_left() <= 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self.pending_batches and self.meter.is_new(self.batch_number):

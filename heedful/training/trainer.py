@@ -128,7 +128,7 @@ class Trainer:
         Args:
             meter: the `Meter`, after that interval.
             seconds: of an update in it; None if it is not known.
-            left: seconds until the deadline.
+            left: seconds of `train.minutes`.
         """
         if not self.config.is_paced or seconds is None or self.update >= self.pace.updates:
             return
@@ -169,7 +169,7 @@ class Trainer:
         self._restore(*before)
         first, goal, meter = self.update, last[1]["update"], Meter(self.model, self.examples, self.config)
         with Signals() as signals, meter.shown(self.update):
-            self._fit(goal, meter, signals, math.inf)
+            self._fit(goal, meter, signals, lambda: math.inf)
         if signals.asked is not None:
             raise Interrupted(signals.asked, "Stopped while replaying; nothing was changed.")
         replayed = self.checkpoints.arrays()
@@ -198,7 +198,15 @@ class Trainer:
         with Signals() as signals, meter.shown(self.update), opened, contextlib.closing(loggers):
             self.run.log.listeners = [loggers.record]
             started = self._started = time.monotonic() - self.progress["seconds"]
-            deadline = started + config.minutes * 60 if config.minutes else math.inf
+            before = self.progress.get("update_seconds", 0.0)
+
+            def seconds_left():
+                if not config.minutes:
+                    return math.inf
+                of_updates = config.minutes_of == "updates"
+                used = before + meter.update_seconds if of_updates else time.monotonic() - started
+                return 60 * config.minutes - used
+
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
             self.checkpoints.warn_if_disk_is_low(self.report)
             if not self.run.checkpoints.paths():
@@ -208,16 +216,16 @@ class Trainer:
                 self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)
             meter.expect(self.pace.updates)
-            while self.update < self.pace.updates and not self._lost_patience() and time.monotonic() < deadline:
+            while self.update < self.pace.updates and not self._lost_patience() and seconds_left() > 0:
                 goal = min(self.pace.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 first, began = self.update + 1, time.monotonic()
-                logs = {"first_update": first} | self._fit(goal, meter, signals, deadline, log)
+                logs = {"first_update": first} | self._fit(goal, meter, signals, seconds_left, log)
                 fitted = time.monotonic()
-                self.progress["seconds"] = fitted - started
+                self.progress |= {"seconds": fitted - started, "update_seconds": before + meter.update_seconds}
                 if signals.asked is None or self.update == goal:  # once resumed, this goal would be skipped
                     seconds = meter.seconds_of_update(self.update - first + 1, fitted - began)
                     self._validate(logs, meter, board)
-                    self._plan_again(meter, seconds, deadline - time.monotonic())
+                    self._plan_again(meter, seconds, seconds_left())
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
                 self.checkpoints.save(self.progress)
                 if signals.asked is not None:
@@ -225,7 +233,7 @@ class Trainer:
                         signals.asked,
                         f"Stopped at update {self.update}; the state is saved. Continue with: {self.resuming}",
                     )
-        if self.update < self.pace.updates and time.monotonic() >= deadline:
+        if self.update < self.pace.updates and seconds_left() <= 0:
             ended = f"at update {self.update:,} of {self.pace.updates:,}"
             if config.schedule_ends:
                 ended += f"; the learning rate was still {self._learning_rate(self.update):.3g}"
@@ -239,9 +247,9 @@ class Trainer:
         seconds = time.monotonic() - self._started
         self.checkpoints.save(self.progress | {"update": update, "seconds": seconds})
 
-    def _fit(self, goal, meter, signals, deadline, log=None):
+    def _fit(self, goal, meter, signals, seconds_left, log=None):
         """Run updates from the current one to `goal`, or until stopped; return their mean metrics."""
-        monitor = Monitor(self, goal, meter, signals, deadline, log)
+        monitor = Monitor(self, goal, meter, signals, seconds_left, log)
         if log:
             log.begin()
         logs = self.updates.run(self.update, goal, monitor, wish=monitor.should_stop, watched=meter.watched)

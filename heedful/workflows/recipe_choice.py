@@ -3,7 +3,7 @@
 import copy
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from heedful.training.machine import product_rate
 MINUTES = 15.0
 UNKNOWN_RATE = 5e13  # matrix products of an accelerator that is not known, in operations per second
 OF_TEXT = ("data.corpus", "data.train", "data.valid", "data.test")  # the settings that name the text
+NAMING = frozenset({"name", "task", "data.origin", *OF_TEXT})
 READING = ("data.documents", "data.held_out", "data.labels", "data.several_labels")  # how files are read
 NUMBERS = (  # settings on which others depend
     "train.minutes", "train.updates", "model.d_model", "model.num_layers", "model.max_length", "tokenizer.vocab_size",
@@ -121,6 +122,33 @@ def choose_recipe(
     kept = {name: reason for name, reason in reasons.items() if name not in given}
     known = {*given, *(f"data.{part}" for part, names in files.items() if names)}
     return RecipeChoice(table, config, kept, frozenset(known))
+
+
+def choose_rest(
+    config: Config, names: Iterable[str], length: Mapping[str, Any], report: Callable[[str], Any]
+) -> dict[str, tuple[Any, str]]:
+    """Return the settings that a recipe leaves open, as they are chosen for its text, by full name, with the reasons.
+
+    Args:
+        config: of the recipe.
+        names: of the settings that the recipe has.
+        length: `train.minutes` and `train.updates` of the training.
+        report: called with lines for the user.
+    """
+    own, values = find_task(config.task), settings.flat(config)
+    if not own.typical_recipe or config.data.corpus != "files" or config.train.init_from:
+        return {}
+    if own.translates and not config.data.valid:
+        return {}
+    fixed = {**{name: values[name] for name in names if name not in NAMING}, **length}
+    choice = choose_recipe(
+        config.data.train, config.data.valid, (), config.task, settings.as_arguments(fixed), report
+    )  # fmt: skip
+    chosen = settings.flat(choice.config)
+    return {
+        name: (chosen[name], choice.reasons.get(name, "the default"))
+        for name in settings.changed(config, choice.config) if name not in fixed.keys() | NAMING
+    }  # fmt: skip
 
 
 def _facts(task: Task, files: Mapping[str, Any], given: Mapping[str, Any], report: Callable[[str], Any]) -> TextFacts:

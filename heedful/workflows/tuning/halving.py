@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +14,13 @@ from heedful.core.errors import InputError, counted
 from heedful.core.plugins import find_task
 from heedful.core.storage import locked
 from heedful.workflows.tuning.space import draw_trials, search_space
-from heedful.workflows.tuning.state import REDUCTION, Tuning
-from heedful.workflows.tuning.trials import Round, Trial, metric_of, train_trial
+from heedful.workflows.tuning.state import REDUCTION, Chosen, Tuning
+from heedful.workflows.tuning.trials import Round, Trial, metric_of, settings_of_trials, train_trial
 
 TRIALS = "trials"  # folder
 ROUNDS = 3
 SHARE = 6  # of the minutes that a recipe without minutes gets for one training
-COMPILING = 0.7  # minutes that are added to the shorter rounds, or they would hardly train
-OVERHEAD = 0.6  # minutes for starting a trial and scoring it, until the first one has shown how long that takes
+OVERHEAD = 1.0  # minutes for starting, compiling and scoring a trial, until trials have shown how long that takes
 FEWEST = 4  # trials
 COUNTED_LINES = 200_000  # lines of the training text that are counted at most
 
@@ -31,7 +31,17 @@ def lines_of(config: Config) -> int:
     return sum(1 for _ in itertools.islice(iter(corpus), COUNTED_LINES))
 
 
-def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines: int, seed: int = 1) -> Tuning:
+def plan_rounds(config: Config, minutes: float) -> list[Round]:
+    """Return how long the trials of each round train, if all trials together have some minutes; 0: in updates."""
+    if minutes:
+        last = config.train.minutes or minutes / SHARE
+        return [Round(minutes=last / REDUCTION**number) for number in reversed(range(ROUNDS))]
+    return [Round(updates=max(1, config.train.updates // REDUCTION**number)) for number in reversed(range(ROUNDS))]
+
+
+def plan_tuning(
+    config: Config, folder: Path, minutes: float, count: int, lines: int, seed: int = 1, chosen: Chosen | None = None
+) -> Tuning:
     """Return a new search.
 
     Args:
@@ -41,30 +51,29 @@ def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines:
         count: trials, whose rounds are counted in updates: the last one has `train.updates`.
         lines: of the training text.
         seed: of the draws.
+        chosen: settings that the recipe leaves open, see `Tuning`.
 
     Raises:
         InputError: the minutes are too few, or the text is generated.
     """
+    rounds = plan_rounds(config, minutes)
     if config.data.corpus in BUILT_IN:
         raise InputError(f"The text {config.data.corpus!r} is built in: tuning is for text of your own (data.train).")
     if minutes:
-        last = config.train.minutes or minutes / SHARE
-        rounds = [Round(minutes=min(last, last / REDUCTION**number + COMPILING)) for number in reversed(range(ROUNDS))]
         count = _trials_within(minutes, rounds)
         if count < FEWEST:
             raise InputError(
-                f"{minutes:g} minutes are too few for trials of up to {last:g} minutes: give more (--minutes), or "
+                f"{minutes:g} minutes are too few for trials of up to {rounds[-1]}: give more (--minutes), or "
                 "shorter trainings (--train.minutes)."
             )
-    else:
-        rounds = [
-            Round(updates=max(1, config.train.updates // REDUCTION**number)) for number in reversed(range(ROUNDS))
-        ]
     if count < FEWEST:
         raise InputError(f"Tuning compares at least {FEWEST} trials.")
-    own = [Trial({}), Trial({"train.seed": config.train.seed + 1})]
-    drawn = [Trial(each) for each in draw_trials(search_space(config, lines), count - len(own), seed, config)]
-    return Tuning(folder, metric_of(config), rounds, [*own, *drawn], minutes)
+    tuning = Tuning(folder, metric_of(config), rounds, [], minutes, chosen or {})
+    complete, common = tuning.complete(config), settings_of_trials(tuning.chosen)
+    trials = [Trial({}), Trial({"train.seed": config.train.seed + 1}), *([Trial(common)] if common else [])]
+    drawn = draw_trials(search_space(complete, lines), count - len(trials), seed, complete)
+    tuning.trials = [*trials, *(Trial(common | each) for each in drawn)]
+    return tuning
 
 
 def _trials_within(minutes, rounds, overhead=OVERHEAD):
@@ -80,13 +89,14 @@ def _trials_within(minutes, rounds, overhead=OVERHEAD):
     return 0
 
 
-def _plan_again(tuning, overhead, report):
-    """Leave out trials for which the minutes do not suffice, now that the first one has shown what a trial takes."""
-    count = max(FEWEST, _trials_within(tuning.minutes, tuning.rounds, max(overhead, 0.0)))
+def _plan_again(tuning, report):
+    """Leave out trials for which the minutes do not suffice, now that some have shown what a trial takes."""
+    spent = [trial.seconds[0] for trial in tuning.trials if trial.seconds]
+    overhead = max(0.0, statistics.fmean(spent) / 60 - tuning.rounds[0].minutes)
+    count = max(FEWEST, len(spent), _trials_within(tuning.minutes, tuning.rounds, overhead))
     if count < len(tuning.trials):
         report(f"  a trial takes {60 * overhead:.0f} s besides its training: {counted(count, 'trial')} fit")
         del tuning.trials[count:]
-        tuning.save()
 
 
 def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], Any]) -> None:
@@ -111,9 +121,10 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
                 began = time.monotonic()
                 folder = tuning.folder / TRIALS / f"{index:02d}"
                 train_trial(trial, folder, recipe, config, each, tuning.metric)
-                tuning.save()
-                if tuning.minutes and index == number == 0:
-                    _plan_again(tuning, (time.monotonic() - began) / 60 - each.minutes, report)
                 seconds = time.monotonic() - began
+                trial.seconds.append(round(seconds, 1))
                 result = trial.failure or f"{tuning.metric} {trial.scores[-1]:.4g} after {trial.updates[-1]:,} updates"
-                report(f"  {index:02d}  {result}  ({seconds:.0f} s)  {trial}")
+                report(f"  {index:02d}  {result}  ({seconds:.0f} s)  {tuning.describe(index)}")
+                if tuning.minutes and number == 0:
+                    _plan_again(tuning, report)
+                tuning.save()

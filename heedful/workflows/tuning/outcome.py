@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import Config, settings
+from heedful.config.train import ENDING
 from heedful.core.storage import write_text
 from heedful.inspection.style import COLORS, panels, save, styled
 from heedful.workflows.tuning.space import Settings, Space, choice_of
-from heedful.workflows.tuning.state import Tuning
+from heedful.workflows.tuning.state import OWN, Tuning
 from heedful.workflows.tuning.trials import SCHEDULE_FREE
 
 RECIPE, TABLE, PICTURE = "best.toml", "trials.tsv", "trials.png"
@@ -47,7 +48,7 @@ def effects(tuning: Tuning, space: Space) -> list[Effect]:
     results = []
     for question, choices in space.items():
         scores: dict[str, list[float]] = {}
-        for trial in tuning.trials[2:]:
+        for trial in tuning.trials[OWN:]:
             choice = choice_of(trial.settings, choices) if question != "rate" else _rate_of(trial.settings)
             if choice is not None and trial.scores:
                 scores.setdefault(described(choice), []).append(trial.scores[0])
@@ -99,13 +100,15 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     reasons = {effect.question: effect for effect in effects(tuning, space)}
     of_setting = {name: question for question, choices in space.items() for name in choices[0]}
     of_setting |= {"train.learning_rate": of_setting.pop("rate", "rate")}
-    values = settings.flat(config) | trial.settings
-    length: dict[str, Any] = {"train.minutes": last.minutes} if last.minutes else {"train.updates": last.updates}
+    chosen = {} if index < OWN else tuning.chosen_values()
+    values = settings.flat(config) | chosen | trial.settings
+    length: dict[str, Any] = {"train.updates": last.updates}
+    if last.minutes:
+        length = {"train.minutes": last.minutes, "train.updates": max(values["train.updates"], 2 * trial.updates[-1])}
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
-    ends = {} if schedule_free or config.train.schedule_ends else {"train.schedule": "cosine"}
-    keys = set(settings.names_in(table))
-    keys -= {"train.minutes", "train.updates"} if last.minutes else {"train.minutes"}
-    keys |= trial.settings.keys() | length.keys() | ends.keys()
+    ends = {} if schedule_free or values["train.schedule"] in ENDING else {"train.schedule": "cosine"}
+    keys = {*settings.names_in(table), *chosen, *trial.settings, *length, *ends}
+    keys -= set() if last.minutes else {"train.minutes"}
     values |= length | ends
     noise = tuning.second_seed_difference()
     score, rounds = f"{tuning.metric} {trial.scores[-1]:.4g}", tuning.rounds
@@ -116,10 +119,10 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
         f"the first round ({rounds[0]}) by value, with the number of trials."
         + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
     ]
-    comments: dict[str, str] = {}  # a question with several settings is explained at the first one
+    comments = {name: f"{tuning.chosen[name][1]}" for name in chosen if name not in length.keys() | ends.keys()}
     for name in sorted(keys, key=lambda name: (settings.sections().index(name.partition(".")[0]), name)):
         question = of_setting.get(name) if name in trial.settings else None
-        if question in reasons:
+        if question in reasons:  # with several settings, it is explained at the first one
             comments[name] = f"{question}: {reasons.pop(question)}"
     values |= {"name": f"{config.name}-tuned"}
     return settings.recipe_toml({name: values[name] for name in ("name", "task", *sorted(keys))}, comments, head)
@@ -155,7 +158,7 @@ def _draw(tuning, path):
     with styled():
         figure, [axis] = panels(1, 1, (8, 5))
         for index, trial in enumerate(tuning.trials):
-            own, won = index < 2, index == best
+            own, won = index < OWN, index == best
             color = COLORS[1] if won else COLORS[0] if own else "0.7"
             label = "best trial" if won else "the recipe, two seeds" if index == 0 else None
             axis.plot(trial.updates, trial.scores, marker="o", color=color, label=label, zorder=2 if won or own else 1)

@@ -4,20 +4,20 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heedful.config import Config
+from heedful.config import Config, ModelConfig
 from heedful.config.idle_settings import is_of_task
 from heedful.core.plugins import find_task
 
 Settings = dict[str, Any]  # values by the full names of settings
 Space = dict[str, list[Settings]]  # choices by question
 
-WIDTHS = {128: 4, 192: 6, 256: 8, 384: 12}  # attention heads by width
+FACTORS = (0.5, 1.0, 2.0)  # times the width and the batch of the config
 RATES = (0.5, 1.0, 2.0)  # times the default rate of a width
 SMALLEST_TEXT = 20  # times the vocabulary, in lines: with fewer, most of its entries are rare
 
 
 def search_space(config: Config, lines: int) -> Space:
-    """Return the choices for the text of a config, of a given number of lines.
+    """Return the choices for the text of a config, of a given number of lines: around the sizes of the config.
 
     They are those by which published recipes for small text differ. The vocabulary is a question only where scores do
     not depend on it (BLEU does not, a loss per token does), and depths per side where there are two sides. A model that
@@ -34,8 +34,9 @@ def search_space(config: Config, lines: int) -> Space:
             {"train.consistency": "sim_cut", "model.token_dropout": 0.05},
         ],
     }
-    if not config.data.batch_sentences:
-        space["batch"] = [{"data.batch_tokens": tokens} for tokens in (1024, 2048, 4096, 8192)]
+    tokens = config.data.batch_tokens
+    if not config.data.batch_sentences and isinstance(tokens, int):
+        space["batch"] = [{"data.batch_tokens": round(factor * tokens)} for factor in FACTORS]
     return {
         question: choices for question, choices in space.items()
         if question == "rate" or all(is_of_task(config.task, name) for name in choices[0])
@@ -44,12 +45,9 @@ def search_space(config: Config, lines: int) -> Space:
 
 def _sizes(config: Config, lines: int) -> Space:
     """Return the choices for the sizes of a model."""
-    space: Space = {
-        "width": [
-            {"model.d_model": width, "model.num_heads": heads, "model.d_ff": 4 * width}
-            for width, heads in WIDTHS.items()
-        ],
-    }  # fmt: skip
+    space: Space = {}
+    if len(widths := _widths(config.model)) > 1:
+        space["width"] = widths
     if find_task(config.task).translates:
         depths = ((2, 2), (3, 3), (4, 4), (6, 2), (6, 6))
         space["depth"] = [{"model.encoder_layers": up, "model.decoder_layers": down} for up, down in depths]
@@ -59,6 +57,17 @@ def _sizes(config: Config, lines: int) -> Space:
     else:
         space["depth"] = [{"model.num_layers": depth} for depth in (2, 3, 4, 6)]
     return space
+
+
+def _widths(model: ModelConfig) -> list[Settings]:
+    """Return the widths to try, with heads of the same size, and the same ratio of `d_ff` to the width."""
+    if model.head_dim or model.num_kv_heads:
+        return []
+    sizes = ([round(factor * size) for size in (model.d_model, model.num_heads, model.d_ff)] for factor in FACTORS)
+    return [
+        {"model.d_model": width, "model.num_heads": heads, "model.d_ff": d_ff}
+        for width, heads, d_ff in sizes if heads and width % (2 * heads) == 0
+    ]  # fmt: skip
 
 
 def draw_trials(space: Space, count: int, seed: int, config: Config) -> list[Settings]:

@@ -13,8 +13,10 @@ from heedful.core.storage import write_text
 from heedful.core.validation import read_json
 from heedful.workflows.tuning.trials import LOWER_IS_BETTER, Round, Trial
 
+Chosen = Mapping[str, tuple[Any, str]]  # settings by full name, with the reasons
 STATE, RECIPE = "tuning.json", "recipe.toml"
 REDUCTION = 3  # one trial in three enters the next round
+OWN = 2  # trials with the recipe's own settings, which differ in their seeds
 
 
 @dataclasses.dataclass
@@ -25,8 +27,10 @@ class Tuning:
         folder: where everything is kept.
         metric: the score on the validation text that counts.
         rounds: how long the trials of each round train.
-        trials: the first two have the recipe's own settings, with two seeds.
+        trials: the first `OWN` have the recipe's own settings.
         minutes: for all trials together; 0: their rounds are counted in updates.
+        chosen: settings that the recipe leaves open, as they are chosen for its text, by full name, with the reasons.
+            The other trials have them.
     """
 
     folder: Path
@@ -34,6 +38,7 @@ class Tuning:
     rounds: list[Round]
     trials: list[Trial]
     minutes: float = 0.0
+    chosen: Chosen = dataclasses.field(default_factory=dict)
 
     @property
     def higher_is_better(self) -> bool:
@@ -65,7 +70,7 @@ class Tuning:
         state = {
             "metric": self.metric, "minutes": self.minutes,
             "rounds": [dataclasses.asdict(each) for each in self.rounds],
-            "trials": [dataclasses.asdict(trial) for trial in self.trials],
+            "trials": [dataclasses.asdict(trial) for trial in self.trials], "chosen": self.chosen,
         }  # fmt: skip
         write_text(self.folder / STATE, json.dumps(state, indent=2) + "\n")
 
@@ -77,13 +82,28 @@ class Tuning:
         state = read_json(folder / STATE)
         try:
             rounds, trials = [Round(**each) for each in state["rounds"]], [Trial(**each) for each in state["trials"]]
-            return cls(folder, state["metric"], rounds, trials, state["minutes"])
-        except (KeyError, TypeError) as error:
+            chosen = {name: (value, reason) for name, (value, reason) in state.get("chosen", {}).items()}
+            return cls(folder, state["metric"], rounds, trials, state["minutes"], chosen)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{folder / STATE} is not the state of a tuning: {error}.") from error
 
+    def describe(self, index: int) -> str:
+        """Return what a trial tries, as text."""
+        values, common = self.trials[index].settings, self.chosen_values()
+        tried = [f"{name.split('.')[-1]} {value}" for name, value in values.items() if common.get(name) != value]
+        return ", ".join(tried) or f"the settings that are {'chosen for the text' if values else 'in the recipe'}"
+
+    def chosen_values(self) -> dict[str, Any]:
+        """Return the chosen settings without the reasons."""
+        return {name: value for name, (value, _) in self.chosen.items()}
+
+    def complete(self, config: Config) -> Config:
+        """Return the config of the recipe with the chosen settings."""
+        return settings.override(config, settings.as_arguments(self.chosen_values()))
+
     def second_seed_difference(self) -> float | None:
-        """Return the difference of the first two trials after the first round: they differ in their seeds only."""
-        scores: Sequence[list[float]] = [trial.scores for trial in self.trials[:2]]
+        """Return the difference after the first round of the two trials that differ in their seeds only."""
+        scores: Sequence[list[float]] = [trial.scores for trial in self.trials[:OWN]]
         return abs(scores[0][0] - scores[1][0]) if all(scores) else None
 
 

@@ -3,17 +3,16 @@
 A process that runs out of memory, or whose loss is no longer finite, ends its trial and not the tuning.
 """
 
-import json
 import math
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heedful.config import Config
+from heedful.config import Config, settings
 from heedful.config.idle_settings import is_of_task
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
@@ -27,11 +26,16 @@ MANY = 1_000_000  # updates: the minutes end the training
 ALWAYS: dict[str, Any] = {
     "train.schedule": "constant", "train.moving_average": 0.98, "train.average": 0, "train.patience": 0,
     "train.epochs": 0, "train.keep": 1, "train.check": False, "train.examine": False, "train.tensorboard": False,
-    "train.snapshots": False, "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
+    "train.snapshots": False, "train.minutes_of": "updates",
+    "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
 }  # fmt: skip
 BAD_INPUT = 2  # exit code
 SCHEDULE_FREE = "schedule_free"  # an optimizer for the schedule `constant`
-WARMUP = 200  # updates at most
+OF_LENGTH = frozenset({
+    "train.minutes", "train.updates", "train.epochs", "train.warmup_updates", "train.validate_every",
+    "data.planned_updates",
+})  # fmt: skip
+WARMUP = 100  # updates at most
 SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
 
 
@@ -48,21 +52,19 @@ class Trial:
         scores: after each round.
         updates: after each round, the number of updates.
         failure: why it cannot go on, if it cannot.
+        seconds: of each round, with starting, compiling and scoring.
     """
 
     settings: dict[str, Any]
     scores: list[float] = field(default_factory=list)
     updates: list[int] = field(default_factory=list)
     failure: str = ""
-
-    def __str__(self) -> str:
-        shown = (f"{name.split('.')[-1]} {value}" for name, value in self.settings.items())
-        return ", ".join(shown) or "the recipe's own settings"
+    seconds: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Round:
-    """How long the trials of a round train, in all: `minutes`, or `updates`."""
+    """How long the trials of a round train, in all: `minutes` beside compiling, or `updates`."""
 
     minutes: float = 0.0
     updates: int = 0
@@ -92,9 +94,9 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CONFIG).is_file():
-        given = ["--resume", str(folder), *_arguments(until.settings)]
+        given = ["--resume", str(folder), *settings.as_arguments(until.settings)]
     else:
-        given = [str(recipe), "--run", str(folder), *_arguments(first_settings(trial, config, until))]
+        given = [str(recipe), "--run", str(folder), *settings.as_arguments(first_settings(trial, config, until))]
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
         code = _run([sys.executable, "-m", "heedful", "train", *given], output)
     log = Run.open(folder).log.read()[-1:] if (folder / CONFIG).is_file() else []
@@ -112,15 +114,20 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
 
 def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]:
     """Return the settings, beside those of the recipe, with which a trial begins; none is one of another task."""
-    settings = ALWAYS | {
+    values = ALWAYS | {
         "train.warmup_updates": min(config.train.warmup_updates, WARMUP),
         "train.validate_every": until.updates or MANY,
         "data.max_shapes": 1 if config.data.pack_tokens else min(config.data.max_shapes, SHAPES),
     }
     if trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE:
-        settings |= {"train.moving_average": 0.0}  # it averages the weights itself
-    settings = {name: value for name, value in settings.items() if is_of_task(config.task, name)}
-    return settings | until.settings | trial.settings
+        values |= {"train.moving_average": 0.0}  # it averages the weights itself
+    values = {name: value for name, value in values.items() if is_of_task(config.task, name)}
+    return values | until.settings | trial.settings
+
+
+def settings_of_trials(chosen: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
+    """Return those of the chosen settings that trials have: not those of the length and the end of a training."""
+    return {name: value for name, (value, _) in chosen.items() if name not in ALWAYS.keys() | OF_LENGTH}
 
 
 def _run(command, output):
@@ -135,12 +142,6 @@ def _run(command, output):
         process.send_signal(signal.SIGTERM)
         process.wait()
         raise
-
-
-def _arguments(settings: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in settings.items():
-        yield f"--{name}"
-        yield json.dumps(value) if isinstance(value, (bool, list)) else str(value)
 
 
 def metric_of(config: Config) -> str:

@@ -386,7 +386,13 @@ def test_a_language_model_stays_within_its_positions(tmp_path):
 
 
 def test_an_encoder_keeps_how_it_embeds(tmp_path, numpy):
-    for number, options in enumerate([{"vector_pooling": "first", "unit_vectors": True}, {"unit_vectors": True}, {}]):
+    for number, options in enumerate(
+        [
+            {"vector_pooling": "first", "unit_vectors": True},
+            {"unit_vectors": True},
+            {"vector_pooling": "max"},
+        ]
+    ):
         folder = tmp_path / str(number)
         run = random_run(folder, "fill", BERT | options)
         export(run, folder / "out")

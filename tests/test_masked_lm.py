@@ -74,7 +74,7 @@ def test_a_fitted_model_predicts_the_same_after_loading(make, ids, tmp_path):
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(ids, verbose=0), before)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
 def test_classes_do_not_depend_on_the_batch(pooling, tokenizer, numpy):
     model = heedful.Classifier(len(tokenizer), 3, pooling=pooling, **SIZES)
     labeller = TextClassifier(model, tokenizer, ("a", "b", "c"), 29)
@@ -149,7 +149,7 @@ def test_fill_leaves_the_rest_of_the_text_unchanged(corpus):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("pooling", fast(["mean", "first"], 1))
+@pytest.mark.parametrize("pooling", fast(["mean", "first", "max"], 1))
 def test_vectors_do_not_depend_on_the_batch(filler, pooling, tokenizer, numpy):
     texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]
     together = filler.embed(texts, pooling)
@@ -157,7 +157,8 @@ def test_vectors_do_not_depend_on_the_batch(filler, pooling, tokenizer, numpy):
     for text, vector in zip(texts, together, strict=True):
         np.testing.assert_allclose(filler.embed([text], pooling)[0], vector, atol=1e-5)
         vectors = numpy(filler.model.encode(np.array([[2, *tokenizer.encode(text), 3]])))[0]
-        np.testing.assert_allclose(vectors.mean(0) if pooling == "mean" else vectors[0], vector, atol=1e-5)
+        expected = {"mean": vectors.mean(0), "first": vectors[0], "max": vectors.max(0)}[pooling]
+        np.testing.assert_allclose(expected, vector, atol=1e-5)
 
 
 @pytest.mark.any_backend

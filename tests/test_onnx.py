@@ -34,7 +34,7 @@ OPTIONS = [
 ]  # fmt: skip
 HEADS = [
     {"pooling": "mean", "convolutions": (3, 5)}, {"pooling": "first", "pooler_activation": "relu"},
-    {"pooling": "first"},
+    {"pooling": "first"}, {"pooling": "max"},
 ]  # fmt: skip
 CASES = [("translate", options) for options in OPTIONS]
 CASES += [("generate", options) for options in OPTIONS] + [("fill", options) for options in OPTIONS]

@@ -12,8 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_adapter(parser)
     parser.add_argument("files", **TEXTS)
     parser.add_argument(
-        "--pooling", choices=("mean", "first"),
-        help="mean: the mean of all token vectors; first: the vector of the first token (default: as in the run)",
+        "--pooling", choices=("mean", "first", "max"),
+        help="mean: the mean of all token vectors; first: the vector of the first token; max: the largest value of "
+        "each component (default: as in the run)",
     )  # fmt: skip
 
 

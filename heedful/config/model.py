@@ -36,16 +36,18 @@ class ModelConfig(Architecture):
     d_model: int = None  # type: ignore[assignment]
     num_heads: int = None  # type: ignore[assignment]
     d_ff: int = None  # type: ignore[assignment]
-    pooling: Literal["mean", "first"] = "mean"
-    """classify: classify the mean of all token vectors, or the first one."""
+    pooling: Literal["mean", "first", "max"] = "mean"
+    """classify: classify the mean of all token vectors, the first one, or the largest value of each component (Kim
+    2014)."""
     pooler_activation: Literal["tanh", "relu"] = "tanh"
     """classify with pooling = first: activation of the projection of the first vector, tanh (BERT) or relu
     (DistilBERT)."""
     convolutions: tuple[int, ...] = ()
     """classify: odd widths, in tokens, of convolutions with GELU whose sum is added to the input of the first block, so
     that it sees short phrases (Kim 2014). Empty: none."""
-    vector_pooling: Literal["mean", "first"] = "mean"
-    """embed: the vector of a text is the mean of all token vectors, or the first one."""
+    vector_pooling: Literal["mean", "first", "max"] = "mean"
+    """embed: the vector of a text is the mean of all token vectors, the first one, or the largest value of each
+    component."""
     unit_vectors: bool = False
     """embed: whether vectors of texts are scaled to length 1, as some sentence encoders are trained for."""
     untrained_head: bool = False

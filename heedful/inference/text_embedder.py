@@ -59,8 +59,8 @@ class TextEmbedder(Predictor):
 
         Args:
             texts: the N texts.
-            pooling: `mean`, the mean of the vectors of all tokens, or `first`, the vector of the start token. None: as
-                the model was trained for.
+            pooling: `mean`, the mean of the vectors of all tokens; `first`, the vector of the start token; `max`, the
+                largest value of each component. None: as the model was trained for.
             warn: called with a message for each text that is longer than the model reads.
         """
         pooling = pooling or self.pooling

@@ -22,7 +22,7 @@ ANY_VALUE = frozenset({
 })  # fmt: skip
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
 POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "sinusoidal_marian", "learned", "rotary", "none")
-EVERY_HEAD: dict[str, Collection[Any]] = {"pooling": ("mean", "first"), "pooler_activation": ("tanh", "relu")}
+EVERY_HEAD: dict[str, Collection[Any]] = {"pooling": ("mean", "first", "max"), "pooler_activation": ("tanh", "relu")}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from heedful.layers.projection import Projection
 from heedful.layers.trace import Trace
 from heedful.models.base import Base
 
-POOLINGS = ("first", "mean")
+POOLINGS = ("first", "mean", "max")
 
 
 class TextEncoder(Base):
@@ -62,10 +62,13 @@ class TextEncoder(Base):
         return self.encoder(x, visible=visible, training=training, trace=trace)
 
     def pool(self, ids: Tensor, vectors: Tensor, pooling: str) -> Tensor:
-        """Pool the token vectors (B, T, D) of each text into one (B, D): the `first` one, or the `mean`."""
+        """Pool the token vectors (B, T, D) of each text into one (B, D): the `first` one, the `mean`, or the `max`."""
         if pooling == "first":
             return vectors[:, 0]
-        real = ops.cast(ops.not_equal(ids, PAD_ID), vectors.dtype)[..., None]
+        is_token = ops.not_equal(ids, PAD_ID)[..., None]
+        if pooling == "max":
+            return ops.max(ops.where(is_token, vectors, float("-inf")), axis=1)
+        real = ops.cast(is_token, vectors.dtype)
         return ops.sum(vectors * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
 
     def freeze(self) -> None:
@@ -127,7 +130,7 @@ class Classifier(TextEncoder):
         vocab_size: size of the vocabulary, padding included.
         num_classes: classes C.
         pooling: `first`: the first token's vector through a projection with an activation, as in BERT; `mean`: the mean
-            vector.
+            vector; `max`: the largest value of each component.
         pooler_activation: `tanh` (BERT) or `relu` (DistilBERT).
         convolutions: odd widths of `Convolutions` over the input of the first block; none: no such layer.
         several_labels: whether a text may have several classes, or none: each logit then decides about its own.

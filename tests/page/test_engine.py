@@ -128,7 +128,7 @@ def models(request):
         found[f"generate, {name}"] = ("generate", perturbed(CausalLM(V, **options), rng), source, target)
         if name != "no causal mask":
             found[f"fill, {name}"] = ("fill", perturbed(MaskedLM(V, **options), rng), masked, [9, 11])
-    for pooling, activation, *widths in (("mean", "tanh", 3, 5), ("first", "tanh"), ("first", "relu")):
+    for pooling, activation, *widths in (("mean", "tanh", 3, 5), ("max", "tanh"), ("first", "tanh"), ("first", "relu")):
         head = {"pooling": pooling, "pooler_activation": activation, "convolutions": tuple(widths)}
         model = perturbed(Classifier(V, C, **head, **SMALL | variants["embedding norm"]), rng)
         found[f"classify, {pooling}, {activation}"] = ("classify", model, rng.integers(5, V, 9).tolist(), [2])

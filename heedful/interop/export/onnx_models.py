@@ -244,6 +244,10 @@ def _classes(blocks, x):
     if blocks.model.pooling == "first":
         pooled = blocks.op("Gather", x, blocks.constant(0), axis=1)
         pooled = blocks.activation(blocks.model.pooler_activation, blocks.dense("pooler", pooled))
+    elif blocks.model.pooling == "max":
+        mask = blocks.op("Unsqueeze", blocks.op("Cast", "attention_mask", to=9), blocks.constant([-1]))
+        masked = blocks.op("Where", mask, x, blocks.constant(-np.inf, np.float32))
+        pooled = blocks.op("ReduceMax", masked, axes=[1], keepdims=0)
     else:
         mask = blocks.op("Unsqueeze", blocks.op("Cast", "attention_mask", to=1), blocks.constant([-1]))
         summed = blocks.op("ReduceSum", blocks.op("Mul", x, mask), blocks.constant([1]), keepdims=0)

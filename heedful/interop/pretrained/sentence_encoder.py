@@ -11,7 +11,9 @@ from heedful.core.validation import read_json
 MODULES, TRANSFORMER_CONFIG = "modules.json", "sentence_bert_config.json"
 POOLING_FOLDER, NORMALIZE_FOLDER = "1_Pooling", "2_Normalize"
 EMBEDDING_FILES = (MODULES, TRANSFORMER_CONFIG, POOLING_FOLDER, NORMALIZE_FOLDER)  # what an export writes
-POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+POOLINGS = {
+    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_max_tokens": "max",
+}  # fmt: skip
 
 
 def embedding_options(folder: Any) -> dict[str, Any]:

@@ -276,8 +276,12 @@ export class ClassModel extends EncoderOnly {
     const logits = this.scratch(() => {
       const vectors = this.encode(ids, off, trace);
       let pooled = this.arena.floats(D).fill(0);
-      if (this.pooler) pooled.set(vectors.subarray(0, D));
-      else for (let t = 0; t < T; t++) for (let i = 0; i < D; i++) pooled[i] += vectors[t * D + i] / T;
+      if (this.options.pooling === "mean") {
+        for (let t = 0; t < T; t++) for (let i = 0; i < D; i++) pooled[i] += vectors[t * D + i] / T;
+      } else pooled.set(vectors.subarray(0, D));
+      if (this.options.pooling === "max") {
+        for (let t = 1; t < T; t++) for (let i = 0; i < D; i++) pooled[i] = Math.max(pooled[i], vectors[t * D + i]);
+      }
       if (this.pooler) {
         pooled = this.arena.linear(pooled, 1, this.pooler);
         const activation = this.options.pooler_activation === "relu" ? (x) => Math.max(0, x) : Math.tanh;

@@ -7,8 +7,8 @@ from heedful.core.errors import InputError
 from heedful.runs.run import Run
 from heedful.tasks.suggestions import TextFacts, facts_of, length_suggestion, model_suggestions, times
 from heedful.workflows import recipe_choice
-from heedful.workflows.recipe_choice import choose_recipe
-from tests.conftest import quiet
+from heedful.workflows.recipe_choice import choose_recipe, choose_rest
+from tests.conftest import change, quiet
 
 pytestmark = pytest.mark.any_backend
 
@@ -186,3 +186,22 @@ def test_nothing_is_read_if_the_folder_holds_a_run(run, text, cli):
 def test_a_wrong_setting_is_an_input_error(text):
     with pytest.raises(InputError, match="dropout"):
         choose_recipe(text, text, overrides=["--model.dropout", "2"], report=quiet)
+
+
+def test_the_rest_of_a_recipe_is_what_a_training_without_one_would_have(text):
+    length = {"train.minutes": 2.0, "train.updates": 1000}
+    files = {"train": text, "valid": text}
+    short = Config.from_table({"name": "mine", "model": {"d_model": 64, "num_heads": 4}, "data": files}, "text")
+    rest = choose_rest(short, ["data.train", "data.valid", "model.d_model", "model.num_heads"], length, quiet)
+    arguments = ["--model.d_model", "64", "--model.num_heads", "4", "--train.minutes", "2", "--train.updates", "1000"]
+    whole = choose_recipe(text, text, overrides=arguments, report=quiet)
+    values = {name: value for name, (value, _) in rest.items()}
+    assert settings.changed(change(short, *settings.as_arguments(values | length)), whole.config) == ["name"]
+    assert rest["model.norm_position"] == ("pre", "as in the recipe multi30k-de-en")
+    assert not {"name", "data.train", "model.d_model", "train.minutes"} & rest.keys()
+    assert choose_rest(short, settings.flat(short), length, quiet) == {}
+
+
+def test_the_rest_is_not_chosen_for_named_text_or_a_model_that_is_trained_further(config):
+    for arguments in (["--data.corpus", "phrasebook"], ["--train.init_from", "runs/some"], ["--data.valid", "[]"]):
+        assert choose_rest(change(config, *arguments), (), {}, quiet) == {}

@@ -218,6 +218,26 @@ def test_a_schedule_without_an_end_is_not_planned(config, tmp_path):
     assert job.config.train.updates == 6
 
 
+def test_minutes_of_updates_alone_leave_time_for_compiling_and_validating(config, tmp_path, clock):
+    """Trials of a tuning are compared after the same time of training, whatever their models take to compile."""
+    arguments = ["--train.minutes", "2", "--train.updates", "60", "--train.validate_every", "3"]
+    clock.validation = 30.0
+    updates, runs = {}, {}
+    for part in ("all", "updates"):
+        given = change(config, *arguments, "--train.minutes_of", part)
+        runs[part] = workflows.train(given, tmp_path / part, quiet)
+        updates[part] = runs[part].log.read()[-1]["update"]
+    run, compiled = runs["updates"], sum(entry["compile_seconds"] for entry in runs["updates"].log.read())
+    assert updates["all"] <= 12
+    assert compiled > 0
+    assert updates["updates"] == (120 + compiled) / 4
+    again = workflows.resume(run.path, quiet, change(run.config, "--train.minutes", "3"))
+    compiled = sum(entry["compile_seconds"] for entry in again.log.read())
+    assert again.log.read()[-1]["update"] == (180 + compiled) / 4
+    with pytest.raises(InputError, match="cannot be used with the schedule 'cosine'"):
+        change(config, *COSINE, "--train.minutes_of", "updates")
+
+
 @pytest.mark.slow
 def test_all_seeds_run_the_updates_planned_for_the_first(recipe, tmp_path, capsys, known_costs):
     """Guards against seeds that differ in their updates, which `compare` would not average."""

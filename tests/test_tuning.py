@@ -1,5 +1,6 @@
 """Tuning: balanced draws, successive halving that can be killed, and a winning recipe that says why."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -142,6 +143,61 @@ def test_the_winning_recipe_is_a_recipe_and_gives_reasons(config, space, tmp_pat
     assert "within chance" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert table.read_text().splitlines()[1].split("\t")[0] == str(tuning.best())
+
+
+CHOSEN = {
+    "model.norm_position": ("pre", "as in another recipe"), "model.dropout": (0.15, "read often"),
+    "train.schedule": ("cosine", "falls"), "train.warmup_updates": (12, "few updates"), "train.average": (5, "steady"),
+}  # fmt: skip
+
+
+def test_trials_have_what_is_chosen_for_the_text(config, space, tmp_path, recipe, pretend):
+    (tmp_path / "tuning").mkdir()
+    tuning = plan_tuning(change(config, "--train.updates", "90"), tmp_path / "tuning", 0, 9, 20_000, chosen=CHOSEN)
+    assert [trial.settings for trial in tuning.trials[:2]] == [{}, {"train.seed": config.train.seed + 1}]
+    assert tuning.trials[2].settings == {"model.norm_position": "pre", "model.dropout": 0.15}
+    assert all(trial.settings["model.norm_position"] == "pre" for trial in tuning.trials[3:])
+    assert [tuning.describe(index) for index in range(3)] == [
+        "the settings that are in the recipe", "seed 2", "the settings that are chosen for the text"
+    ]  # fmt: skip
+    assert "dropout 0." in tuning.describe(3)
+    assert "norm_position" not in tuning.describe(3)
+    tuning.save()
+    assert Tuning.load(tuning.folder) == tuning
+    tune(tuning, recipe, config, quiet)
+    won = Config.from_toml(write_outcome(tuning, config, read_recipe(recipe), space)[0])
+    assert (won.train.schedule, won.train.warmup_updates, won.train.average) == ("cosine", 12, 5)
+    assert (won.model.norm_position, won.train.updates) == ("pre", 90)
+    assert "# as in another recipe" in (tuning.folder / "best.toml").read_text()
+
+
+def test_a_winner_of_minutes_has_room_for_as_many_updates_as_it_did(config, space, tmp_path, recipe):
+    (tmp_path / "tuning").mkdir()
+    tuning = plan_tuning(change(config, "--train.minutes", "3"), tmp_path / "tuning", 60, 0, 1000)
+    tuning.trials[3].scores, tuning.trials[3].updates = [1.0], [7000]
+    won = Config.from_toml(write_outcome(tuning, config, read_recipe(recipe), space)[0])
+    assert (won.train.minutes, won.train.updates, won.train.schedule) == (3, 14_000, "cosine")
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(95, 25), (400, 9)])
+def test_trials_are_left_out_when_they_take_longer_than_planned(config, tmp_path, seconds, left, monkeypatch):
+    """On a slow machine starting and compiling a trial took more than its training, and the hour was exceeded."""
+    clock = itertools.accumulate(itertools.cycle([0, 70, 0, seconds]))
+    monkeypatch.setattr(halving.time, "monotonic", lambda: next(clock))
+
+    def train(trial, *_):
+        trial.scores.append(0.5)
+        trial.updates.append(9)
+
+    monkeypatch.setattr(halving, "train_trial", train)
+    (tmp_path / "tuning").mkdir()
+    tuning = plan_tuning(change(config, "--train.minutes", "3"), tmp_path / "tuning", 60, 0, 1000)
+    tune(tuning, tmp_path / "recipe", config, quiet)
+    assert Tuning.load(tuning.folder) == tuning
+    assert len(tuning.trials) == left
+    besides = (70 + seconds) / 2 - 20  # of a trial in the first round, of 20 s
+    entering = [len([trial for trial in tuning.trials if len(trial.scores) > number]) for number in range(3)]
+    assert sum(trials * (each + besides) for trials, each in zip(entering, (20, 40, 120), strict=True)) < 3600
 
 
 def test_a_factor_of_the_papers_schedule_becomes_a_peak_with_the_same_rates(config):

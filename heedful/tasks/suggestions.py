@@ -152,13 +152,15 @@ def schedule_suggestion(facts: TextFacts, updates: int, maximum: int) -> Suggest
     values |= {"train.minutes": facts.seconds / 60, "train.updates": maximum} if facts.seconds else {
         "train.minutes": None
     }  # fmt: skip
-    return Suggestion(
-        values | {
-            "train.warmup_updates": min(600, max(1, updates // 5)),
-            "train.validate_every": min(1000, max(10, updates // 10)),
-        },
-        f"about {updates:,} updates; the learning rate falls along a cosine",
-    )  # fmt: skip
+    return Suggestion(values | intervals(updates), f"about {updates:,} updates; the learning rate falls along a cosine")
+
+
+def intervals(updates: int) -> dict[str, int]:
+    """Return the settings of a training of some updates that count updates: the warm-up, and between validations."""
+    return {
+        "train.warmup_updates": min(600, max(1, updates // 5)),
+        "train.validate_every": min(1000, max(10, updates // 10)),
+    }
 
 
 def length_suggestion(facts: TextFacts, given: Given) -> Suggestion:

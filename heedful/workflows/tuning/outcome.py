@@ -11,6 +11,7 @@ from heedful.config import Config, settings
 from heedful.config.train import ENDING
 from heedful.core.storage import write_text
 from heedful.inspection.style import COLORS, panels, save, styled
+from heedful.tasks.suggestions import intervals
 from heedful.workflows.tuning.space import Settings, Space, choice_of
 from heedful.workflows.tuning.state import OWN, Tuning
 from heedful.workflows.tuning.trials import SCHEDULE_FREE
@@ -105,6 +106,7 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     length: dict[str, Any] = {"train.updates": last.updates}
     if last.minutes:
         length = {"train.minutes": last.minutes, "train.updates": max(values["train.updates"], 2 * trial.updates[-1])}
+    length |= {name: value for name, value in intervals(trial.updates[-1]).items() if name in chosen}
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
     ends = {} if schedule_free or values["train.schedule"] in ENDING else {"train.schedule": "cosine"}
     keys = {*settings.names_in(table), *chosen, *trial.settings, *length, *ends}
@@ -119,7 +121,7 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
         f"the first round ({rounds[0]}) by value, with the number of trials."
         + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
     ]
-    comments = {name: f"{tuning.chosen[name][1]}" for name in chosen if name not in length.keys() | ends.keys()}
+    comments = {name: reason for name, (value, reason) in tuning.chosen.items() if values[name] == value}
     for name in sorted(keys, key=lambda name: (settings.sections().index(name.partition(".")[0]), name)):
         question = of_setting.get(name) if name in trial.settings else None
         if question in reasons:  # with several settings, it is explained at the first one

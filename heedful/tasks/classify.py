@@ -225,10 +225,10 @@ class ClassValidator(Validator):
     def __call__(self) -> dict[str, Any]:
         scores = self._token_scores()
         self.refresh()
-        return {name: scores[name] for name in ("loss", "accuracy")} | {"samples": self._samples()}
+        return {name: scores[name] for name in ("loss", "accuracy")}
 
-    def _samples(self):
-        """Return the first texts as `Sample`s, with their predicted classes."""
+    def samples(self) -> list[Sample]:
+        """Return the first texts with their predicted classes."""
         from heedful.inference.predictor import discard_warning
 
         results = self.predictor.predict([text for _, text in self._shown], warn=discard_warning)

@@ -171,10 +171,14 @@ class GenerationValidator(Validator):
 
     def __call__(self) -> dict[str, Any]:
         self.refresh()
-        sample = self.predictor.generate(self._prompt)
         scores = self._scores()
         del scores["tokens"]  # the same at every validation
-        return scores | {"samples": [Sample(sample, {"prompt": self._prompt, "text": sample})]}
+        return scores
+
+    def samples(self) -> list[Sample]:
+        """Return a text that continues the prompt."""
+        sample = self.predictor.generate(self._prompt)
+        return [Sample(sample, {"prompt": self._prompt, "text": sample})]
 
 
 def examples_of(config: Config, texts: EncodedTexts) -> Examples:

@@ -2,8 +2,9 @@
 
 from heedful.tasks.task_checks import Probe, TaskChecks
 from heedful.tasks.task_config import TaskConfig
-from heedful.tasks.task_model import TaskModel, Validator
+from heedful.tasks.task_model import TaskModel
 from heedful.tasks.task_text import Corpora, TaskText
+from heedful.training.validator import Validator
 
 __all__ = ["SCORED_TOKENS", "Corpora", "Probe", "Task", "Validator"]
 

@@ -8,30 +8,13 @@ from heedful.core.progress import Report
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples
 from heedful.tasks.task_text import Corpora
+from heedful.training.validator import Validator
 
 if TYPE_CHECKING:
     import keras
 
     from heedful.inference.predictor import Predictor
     from heedful.runs.run import Run
-
-
-class Validator:
-    """Scores a model in training.
-
-    Attributes:
-        predictor: the `Predictor` that `Task.evaluate` takes, with the model in training.
-    """
-
-    predictor: Any = None
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the current scores of the model, and a list of `Sample` to show, `samples`."""
-        raise NotImplementedError
-
-    def refresh(self) -> None:
-        """Update the predictor to the model's current weights."""
-        self.predictor.refresh()
 
 
 class TaskModel:

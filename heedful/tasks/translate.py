@@ -297,6 +297,7 @@ class TranslationValidator(Validator):
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
         self._tokenize = bleu_tokenizer_of(run.config, [reference for _, reference in self._pairs])
         self._token_scores, self._cross_attention = TokenScores(model, scored), CrossAttention(model)
+        self._translations: list[str] = []
 
     def __call__(self) -> dict[str, Any]:
         scores = self._token_scores()
@@ -307,12 +308,14 @@ class TranslationValidator(Validator):
                 self.predictor, self._pairs, decode={"split": "never"}, tokenize=self._tokenize
             )
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
-            scores["samples"] = self._samples(translations[:SAMPLES])
+            self._translations = translations[:SAMPLES]
         return scores
 
-    def _samples(self, translations):
-        """Return the first pairs as `Sample`s, with their translations."""
-        pairs = self._pairs[: len(translations)]
+    def samples(self) -> list[Sample]:
+        """Return the first pairs with their translations."""
+        if not self._translations:
+            return []
+        pairs, translations = self._pairs[: len(self._translations)], self._translations
         sources = self.predictor.source_tokenizer.encode_batch([source for source, _ in pairs])
         attention = self._cross_attention(sources, self.predictor.target_tokenizer.encode_batch(translations))
         return [

@@ -46,7 +46,6 @@ class Selection:
     def begin(self, progress: dict[str, Any]) -> None:
         """Validate a trained model before its training: what is not better is not selected."""
         scores = self.validate()
-        scores.pop("samples", None)
         progress |= {"start": scores, "best": scores[self.by], "best_loss": scores.get("loss")}
         self._save(progress)
         self.report("before the training: " + "  ".join(f"valid {name} {score:.4g}" for name, score in scores.items()))

@@ -26,6 +26,7 @@ from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import tensorboard_writer
 from heedful.training.updates import Updates
+from heedful.training.validator import Validator
 
 
 class Trainer:
@@ -35,8 +36,7 @@ class Trainer:
         run: a `Run`; its config says how to train.
         model: fresh from `run.build_model()`.
         examples: an `Examples`, such as `TranslationExamples`.
-        validate: a function without arguments that returns scores by name, including `train.select_by`, and a list of
-            `Sample`, `samples`.
+        validator: its scores include that of `train.select_by`.
         report: called with each line for the user.
         data_fingerprint: of the training text; resuming requires the same text.
         seconds_spent: time used of `train.minutes` before the first update.
@@ -50,7 +50,7 @@ class Trainer:
         run: Run,
         model: keras.Model,
         examples: Examples,
-        validate: Callable[[], dict],
+        validator: Validator,
         report: Callable[[str], Any],
         data_fingerprint: str = "",
         seconds_spent: float = 0.0,
@@ -60,7 +60,7 @@ class Trainer:
     ):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
-        self.validate, self.report = validate, report
+        self.validator, self.report = validator, report
         self.updates = Updates(model, examples, self.config, self.resuming)
         self.objective, self.schedule = self.updates.objective, self.updates.schedule
         self.checkpoints = Checkpoints(run, model, self.updates.saved_variables)
@@ -271,7 +271,7 @@ class Trainer:
         began = time.monotonic()
         with self.updates.averaged_weights():
             scores = self._scores()
-            samples = scores.pop("samples", [])
+            samples = self.validator.samples()
             verdict = self.selection.consider(scores, self.progress)
         if verdict == "best":
             self.progress["best_update"] = self.update
@@ -313,7 +313,7 @@ class Trainer:
 
     def _scores(self):
         """Validate and return the scores; raise `InputError` if that of `train.select_by` is not finite."""
-        scores = dict(self.validate())
+        scores = self.validator()
         if not math.isfinite(scores[self.config.select_by]):
             raise self._diverged(self.update)
         return scores

@@ -6,6 +6,7 @@ from heedful.core.progress import Report
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
 from heedful.runs.run import Run
+from heedful.runs.training_log import Sample
 from heedful.tasks.task import Corpora, Validator
 from heedful.training.selection import GENERAL
 
@@ -57,9 +58,10 @@ class _BothValidator(Validator):
         self.own, self.general, self.predictor = own, general, own.predictor
 
     def __call__(self) -> dict[str, Any]:
-        scores, general = self.own(), self.general()
-        general.pop("samples", None)
-        return scores | {f"{GENERAL}{name}": score for name, score in general.items()}
+        return self.own() | {f"{GENERAL}{name}": score for name, score in self.general().items()}
+
+    def samples(self) -> list[Sample]:
+        return self.own.samples()
 
     def refresh(self) -> None:
         self.own.refresh()

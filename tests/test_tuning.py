@@ -165,7 +165,8 @@ def test_trials_have_what_is_chosen_for_the_text(config, space, tmp_path, recipe
     tuning.save()
     assert Tuning.load(tuning.folder) == tuning
     tune(tuning, recipe, config, quiet)
-    won = Config.from_toml(write_outcome(tuning, config, read_recipe(recipe), space)[0])
+    table = {name: read_recipe(recipe)[name] for name in ("data", "model")}
+    won = Config.from_toml(write_outcome(tuning, config, table, space)[0])
     assert (won.train.schedule, won.train.warmup_updates, won.train.average) == ("cosine", 90 // 5, 5)
     assert (won.model.norm_position, won.train.updates) == ("pre", 90)
     assert "# as in another recipe" in (tuning.folder / "best.toml").read_text()

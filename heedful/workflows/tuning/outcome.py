@@ -106,10 +106,11 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     length: dict[str, Any] = {"train.updates": last.updates}
     if last.minutes:
         length = {"train.minutes": last.minutes, "train.updates": max(values["train.updates"], 2 * trial.updates[-1])}
-    length |= {name: value for name, value in intervals(trial.updates[-1]).items() if name in chosen}
+    named = settings.names_in(table)
+    length |= {name: value for name, value in intervals(trial.updates[-1]).items() if name not in named}
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
     ends = {} if schedule_free or values["train.schedule"] in ENDING else {"train.schedule": "cosine"}
-    keys = {*settings.names_in(table), *chosen, *trial.settings, *length, *ends}
+    keys = {*named, *chosen, *trial.settings, *length, *ends}
     keys -= set() if last.minutes else {"train.minutes"}
     values |= length | ends
     noise = tuning.second_seed_difference()

@@ -146,6 +146,13 @@ def test_other_tasks_begin_with_their_own_recipe(task, base, tmp_path):
     assert choice.config.data.max_tokens <= choice.config.model.max_length
 
 
+def test_text_without_spaces_is_not_classified_by_its_words(tmp_path):
+    for text, kind in (("この映画はとても面白かったです", "wordpiece"), ("this film was a great joy", "word")):
+        path = tmp_path / f"{kind}.tsv"
+        path.write_text("".join(f"{n % 2}\t{text}{n}\n" for n in range(400)), encoding="utf-8")
+        assert choose_recipe([str(path)], task="classify", report=quiet).config.tokenizer.kind == kind
+
+
 def test_contradictions_are_refused(recipe, text, cli, tmp_path):
     (tmp_path / "empty.pt").write_text("\n\n")
     both = ("--text", *text, "--valid", *text)

@@ -76,11 +76,14 @@ class Classify(Task):
     def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
         batch = given.get("data.batch_tokens", BATCH_TOKENS)
         updates = max(LEAST_UPDATES, round(PASSES * facts.tokens / batch))
-        return [
+        suggestions = [
             length_suggestion(facts, given),
             schedule_suggestion(facts, updates, updates),
             Suggestion({"train.updates": updates}, f"the text is read {times(updates * batch / facts.tokens)}"),
         ]
+        if not facts.has_spaces:
+            suggestions.append(Suggestion({"tokenizer.kind": "wordpiece"}, "there are no spaces between the words"))
+        return suggestions
 
     def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return read_labelled(files, origin)

@@ -42,6 +42,7 @@ class TextFacts:
         long: words of a side that 99 % of the texts do not exceed.
         mean: words of a side, on average.
         sides: of each text: 2 for pairs.
+        has_spaces: whether there are spaces between the words, on all sides.
         seconds: for the training; 0: `updates` counts.
         updates: of the training, if it is counted in updates.
         operations: per second, of matrix products on this machine.
@@ -52,6 +53,7 @@ class TextFacts:
     long: int
     mean: float = 0.0
     sides: int = 1
+    has_spaces: bool = True
     seconds: float = 0.0
     updates: int = 0
     operations: float = 0.0
@@ -93,7 +95,10 @@ def facts_of(texts: Iterable[Sequence[str]], **more: Any) -> TextFacts:
     total = sum(scale * words[number] for number, scale in enumerate(scales))
     long = max((scale * _quantile(counts, 0.99) for scale, counts in zip(scales, lengths, strict=True)), default=0)
     mean = total / max(1, sum(counts.total() for counts in lengths))
-    return TextFacts(words=round(total), long=round(long), mean=mean, sides=max(1, len(lengths)), **more)
+    has_spaces = all(scale == 1 for scale in scales)
+    return TextFacts(
+        words=round(total), long=round(long), mean=mean, sides=max(1, len(lengths)), has_spaces=has_spaces, **more
+    )
 
 
 def _quantile(counts, share):

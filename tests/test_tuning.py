@@ -146,6 +146,7 @@ def test_the_winning_recipe_is_a_recipe_and_gives_reasons(config, space, tmp_pat
 
 
 CHOSEN = {
+    "data.pack_tokens": (16, "short pairs"), "data.max_shapes": (5, "as in another recipe"),
     "model.norm_position": ("pre", "as in another recipe"), "model.dropout": (0.15, "read often"),
     "train.schedule": ("cosine", "falls"), "train.warmup_updates": (2, "few updates"), "train.average": (5, "steady"),
 }  # fmt: skip
@@ -155,7 +156,9 @@ def test_trials_have_what_is_chosen_for_the_text(config, space, tmp_path, recipe
     (tmp_path / "tuning").mkdir()
     tuning = plan_tuning(change(config, "--train.updates", "90"), tmp_path / "tuning", 0, 9, 20_000, chosen=CHOSEN)
     assert [trial.settings for trial in tuning.trials[:2]] == [{}, {"train.seed": config.train.seed + 1}]
-    assert tuning.trials[2].settings == {"model.norm_position": "pre", "model.dropout": 0.15}
+    assert tuning.trials[2].settings == {"data.pack_tokens": 16, "model.norm_position": "pre", "model.dropout": 0.15}
+    shapes = [first_settings(tuning.trials[index], config, Round(updates=9))["data.max_shapes"] for index in (0, 2)]
+    assert shapes == [min(config.data.max_shapes, 3), 1]
     assert all(trial.settings["model.norm_position"] == "pre" for trial in tuning.trials[3:])
     assert [tuning.describe(index) for index in range(3)] == [
         "the settings that are in the recipe", "seed 2", "the settings that are chosen for the text"
@@ -168,7 +171,7 @@ def test_trials_have_what_is_chosen_for_the_text(config, space, tmp_path, recipe
     table = {name: read_recipe(recipe)[name] for name in ("data", "model")}
     won = Config.from_toml(write_outcome(tuning, config, table, space)[0])
     assert (won.train.schedule, won.train.warmup_updates, won.train.average) == ("cosine", 90 // 5, 5)
-    assert (won.model.norm_position, won.train.updates) == ("pre", 90)
+    assert (won.model.norm_position, won.train.updates, won.data.max_shapes) == ("pre", 90, 5)
     assert "# as in another recipe" in (tuning.folder / "best.toml").read_text()
 
 

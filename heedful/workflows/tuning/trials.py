@@ -31,9 +31,9 @@ ALWAYS: dict[str, Any] = {
 }  # fmt: skip
 BAD_INPUT = 2  # exit code
 SCHEDULE_FREE = "schedule_free"  # an optimizer for the schedule `constant`
-OF_LENGTH = frozenset({
+OF_TRIALS = frozenset({  # settings for which trials have their own values, in addition
     "train.minutes", "train.updates", "train.epochs", "train.warmup_updates", "train.validate_every",
-    "data.planned_updates",
+    "data.planned_updates", "data.max_shapes",
 })  # fmt: skip
 WARMUP = 100  # updates at most
 SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
@@ -114,10 +114,11 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
 
 def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]:
     """Return the settings, beside those of the recipe, with which a trial begins; none is one of another task."""
+    packed = trial.settings.get("data.pack_tokens", config.data.pack_tokens)
     values = ALWAYS | {
         "train.warmup_updates": min(config.train.warmup_updates, WARMUP),
         "train.validate_every": until.updates or MANY,
-        "data.max_shapes": 1 if config.data.pack_tokens else min(config.data.max_shapes, SHAPES),
+        "data.max_shapes": 1 if packed else min(config.data.max_shapes, SHAPES),
     }
     if trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE:
         values |= {"train.moving_average": 0.0}  # it averages the weights itself
@@ -127,7 +128,7 @@ def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]
 
 def settings_of_trials(chosen: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
     """Return those of the chosen settings that trials have: not those of the length and the end of a training."""
-    return {name: value for name, (value, _) in chosen.items() if name not in ALWAYS.keys() | OF_LENGTH}
+    return {name: value for name, (value, _) in chosen.items() if name not in ALWAYS.keys() | OF_TRIALS}
 
 
 def _run(command, output):

@@ -149,6 +149,21 @@ def test_fill_leaves_the_rest_of_the_text_unchanged(corpus):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
+def test_rows_that_fill_up_a_batch_change_no_score_of_classes(pooling, tokenizer, numpy):
+    """Guards against the maximum of no token: infinite, and so the loss of the batch was no number."""
+    model = heedful.Classifier(len(tokenizer), 3, pooling=pooling, **SIZES)
+    ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0], [0, 0, 0, 0]])
+    batch = {"ids": ids, "labels": np.array([[1], [2], [0]]), "weights": np.array([[1.0], [1.0], [0.0]], np.float32)}
+    full, part = (
+        numpy(batch_sums(model, {name: ops.convert_to_tensor(array[:rows]) for name, array in batch.items()}))
+        for rows in (3, 2)
+    )
+    assert np.isfinite(full).all()
+    np.testing.assert_allclose(full, part, rtol=1e-5)
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pooling", fast(["mean", "first", "max"], 1))
 def test_vectors_do_not_depend_on_the_batch(filler, pooling, tokenizer, numpy):
     texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]

@@ -10,6 +10,7 @@ from heedful.config.recipes import find_recipe, recipe_names
 from heedful.core.errors import InputError
 
 TAKES_SETTINGS = True
+OF_PAPER = ["train.schedule", "train.learning_rate"]  # settings that replace the paper's schedule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +88,7 @@ def _planned(options):
     path = find_recipe(options.recipe)
     asked, given = settings.of_recipe(path, options.overrides), settings.given_names(options.overrides)
     config = with_peak_rate(asked)
-    given = [*given, *(["train.schedule", "train.learning_rate"] if config != asked else [])]
+    given = [*given, *(OF_PAPER if config != asked else [])]
     refuse_idle(asked, given)
     folder = options.run or Path("runs") / f"{config.name}-tuning"
     if folder.exists() and any(folder.iterdir()):
@@ -97,7 +98,10 @@ def _planned(options):
     chosen = {}
     if metric_of(config) != "loss":  # which depends on the vocabulary and on the length of the texts
         length = plan_rounds(config, minutes)[-1].settings
-        chosen = choose_rest(config, [*settings.names_in(table), *given], length, report_progress)
+        names = [*settings.names_in(table), *settings.given_names(options.overrides)]
+        if config != asked and {"train.learning_rate", "train.warmup_updates"} & {*names}:
+            names += OF_PAPER  # they made the peak
+        chosen = choose_rest(config, names, length, report_progress)
     tuning = plan_tuning(config, folder, minutes, options.trials or 0, lines_of(config), seed, chosen)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RECIPE).write_text(recipe_text(config, table, given), encoding="utf-8")

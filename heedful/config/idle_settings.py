@@ -28,6 +28,7 @@ _NEEDS: dict[str, tuple[Callable[[Config], object], str]] = {
     "train.general_tolerance": (lambda c: c.data.general_valid, "data.general_valid"),
     "train.lora_alpha": (lambda c: c.train.lora_rank, "train.lora_rank"),
     "train.lora_weights": (lambda c: c.train.lora_rank, "train.lora_rank"),
+    "train.minutes_of": (lambda c: c.train.minutes, "train.minutes"),
     "train.updates": (lambda c: not c.train.epochs, "train.epochs = 0, since epochs count the updates"),
 } | {f"decode.{name}": (lambda c: find_task(c.task).translates, "task = 'translate'") for name in OF_SOURCE}
 # Settings that the last steps of a training use, after its last update.

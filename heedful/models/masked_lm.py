@@ -24,6 +24,7 @@ from heedful.layers.trace import Trace
 from heedful.models.base import Base
 
 POOLINGS = ("first", "mean", "max")
+LOWEST = -1e9  # below any component of a vector, and finite
 
 
 class TextEncoder(Base):
@@ -66,9 +67,9 @@ class TextEncoder(Base):
         if pooling == "first":
             return vectors[:, 0]
         is_token = ops.not_equal(ids, PAD_ID)[..., None]
-        if pooling == "max":
-            return ops.max(ops.where(is_token, vectors, float("-inf")), axis=1)
         real = ops.cast(is_token, vectors.dtype)
+        if pooling == "max":  # rows of padding alone, which fill up batches, give zeros
+            return ops.max(ops.where(is_token, vectors, LOWEST), axis=1) * ops.max(real, axis=1)
         return ops.sum(vectors * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
 
     def freeze(self) -> None:

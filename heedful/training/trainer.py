@@ -66,6 +66,7 @@ class Trainer:
         self.checkpoints = Checkpoints(run, model, self.updates.saved_variables)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update, self._started = 0, 0.0
+        self._update_seconds: Callable[[], float] = float  # so far
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
         self.progress |= self._settings_in_progress()
@@ -199,12 +200,12 @@ class Trainer:
             self.run.log.listeners = [loggers.record]
             started = self._started = time.monotonic() - self.progress["seconds"]
             before = self.progress.get("update_seconds", 0.0)
+            self._update_seconds = lambda: before + meter.update_seconds
 
             def seconds_left():
                 if not config.minutes:
                     return math.inf
-                of_updates = config.minutes_of == "updates"
-                used = before + meter.update_seconds if of_updates else time.monotonic() - started
+                used = self._update_seconds() if config.minutes_of == "updates" else time.monotonic() - started
                 return 60 * config.minutes - used
 
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
@@ -221,7 +222,7 @@ class Trainer:
                 first, began = self.update + 1, time.monotonic()
                 logs = {"first_update": first} | self._fit(goal, meter, signals, seconds_left, log)
                 fitted = time.monotonic()
-                self.progress |= {"seconds": fitted - started, "update_seconds": before + meter.update_seconds}
+                self.progress |= {"seconds": fitted - started, "update_seconds": self._update_seconds()}
                 if signals.asked is None or self.update == goal:  # once resumed, this goal would be skipped
                     seconds = meter.seconds_of_update(self.update - first + 1, fitted - began)
                     self._validate(logs, meter, board)
@@ -245,7 +246,8 @@ class Trainer:
     def save_between(self, update: int) -> None:
         """Save the state after an update between two validations; it does not count among those to keep."""
         seconds = time.monotonic() - self._started
-        self.checkpoints.save(self.progress | {"update": update, "seconds": seconds})
+        used = {"seconds": seconds, "update_seconds": self._update_seconds()}
+        self.checkpoints.save(self.progress | {"update": update} | used)
 
     def _fit(self, goal, meter, signals, seconds_left, log=None):
         """Run updates from the current one to `goal`, or until stopped; return their mean metrics."""

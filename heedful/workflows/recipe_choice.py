@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful import backend
-from heedful.config import Config, read_recipe, settings
+from heedful.config import SET_BY_SIZE, Config, read_recipe, settings
+from heedful.config.model import DEPTHS
 from heedful.config.recipes import find_recipe
+from heedful.config.settings import REPLACED
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task, task_names
 from heedful.data.corpus import Corpus
@@ -141,13 +143,22 @@ def choose_rest(
     if own.translates and not config.data.valid:
         return {}
     fixed = {**{name: values[name] for name in names if name not in NAMING}, **length}
-    choice = choose_recipe(
-        config.data.train, config.data.valid, (), config.task, settings.as_arguments(fixed), report
-    )  # fmt: skip
+    if "model.size" in fixed:
+        fixed |= {name: values[name] for name in (f"model.{key}" for key in (*SET_BY_SIZE, *DEPTHS))}
+    left = NAMING | fixed.keys() | {name for name, replaced in REPLACED.items() if fixed.keys() & {*replaced}}
+    if fixed.get("data.batch_tokens") == "auto":
+        del fixed["data.batch_tokens"]  # it is measured later
+    try:
+        arguments = settings.as_arguments(fixed)
+        choice = choose_recipe(config.data.train, config.data.valid, (), config.task, arguments, report)
+    except InputError as error:  # a chosen setting may contradict one of the recipe
+        report(f"What the recipe leaves open has its default: {error}")
+        return {}
     chosen = settings.flat(choice.config)
+    chosen["train.learning_rate"] = choice.config.train.rate(choice.config.model.d_model)
     return {
         name: (chosen[name], choice.reasons.get(name, "the default"))
-        for name in settings.changed(config, choice.config) if name not in fixed.keys() | NAMING
+        for name in settings.changed(config, choice.config) if name not in left
     }  # fmt: skip
 
 

@@ -91,9 +91,10 @@ def _trials_within(minutes, rounds, overhead=OVERHEAD):
 
 def _plan_again(tuning, report):
     """Leave out trials for which the minutes do not suffice, now that some have shown what a trial takes."""
-    spent = [trial.seconds[0] for trial in tuning.trials if trial.seconds]
-    overhead = max(0.0, statistics.fmean(spent) / 60 - tuning.rounds[0].minutes)
-    count = max(FEWEST, len(spent), _trials_within(tuning.minutes, tuning.rounds, overhead))
+    spent = [trial.seconds[0] for trial in tuning.trials if trial.seconds and not trial.failure]
+    overhead = max(0.0, statistics.fmean(spent) / 60 - tuning.rounds[0].minutes) if spent else OVERHEAD
+    begun = [index + 1 for index, trial in enumerate(tuning.trials) if trial.scores or trial.failure]
+    count = max(FEWEST, *begun, _trials_within(tuning.minutes, tuning.rounds, overhead))
     if count < len(tuning.trials):
         report(f"  a trial takes {60 * overhead:.0f} s besides its training: {counted(count, 'trial')} fit")
         del tuning.trials[count:]

@@ -111,7 +111,7 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
     ends = {} if schedule_free or values["train.schedule"] in ENDING else {"train.schedule": "cosine"}
     keys = {*named, *chosen, *trial.settings, *length, *ends}
-    keys -= set() if last.minutes else {"train.minutes"}
+    keys -= {"train.minutes_of"} if last.minutes else {"train.minutes", "train.minutes_of"}
     values |= length | ends
     noise = tuning.second_seed_difference()
     score, rounds = f"{tuning.metric} {trial.scores[-1]:.4g}", tuning.rounds

@@ -12,7 +12,7 @@ Settings = dict[str, Any]  # values by the full names of settings
 Space = dict[str, list[Settings]]  # choices by question
 
 FACTORS = (0.5, 1.0, 2.0)  # times the width and the batch of the config
-RATES = (0.5, 1.0, 2.0)  # times the default rate of a width
+RATES = (0.5, 1.0, 2.0)  # times the learning rate of the config
 SMALLEST_TEXT = 20  # times the vocabulary, in lines: with fewer, most of its entries are rare
 
 
@@ -25,7 +25,7 @@ def search_space(config: Config, lines: int) -> Space:
     """
     space: Space = {} if config.train.init_from else _sizes(config, lines)
     space |= {
-        "dropout": [{"model.dropout": rate} for rate in (0.1, 0.2, 0.3)],
+        "dropout": [{"model.dropout": rate} for rate in sorted({0.1, 0.2, 0.3, config.model.dropout})],
         "smoothing": [{"train.label_smoothing": share} for share in (0.0, 0.1, 0.2)],
         "optimizer": [{"train.optimizer": name} for name in ("adam", "muon")],
         "rate": [{"rate": factor} for factor in RATES],
@@ -49,13 +49,13 @@ def _sizes(config: Config, lines: int) -> Space:
     if len(widths := _widths(config.model)) > 1:
         space["width"] = widths
     if find_task(config.task).translates:
-        depths = ((2, 2), (3, 3), (4, 4), (6, 2), (6, 6))
+        depths = sorted({(2, 2), (3, 3), (4, 4), (6, 2), (6, 6), tuple(config.model.depths.values())})
         space["depth"] = [{"model.encoder_layers": up, "model.decoder_layers": down} for up, down in depths]
         sizes = [size for size in (1000, 2000, 4000, 8000, 16000) if size * SMALLEST_TEXT <= 8 * lines]
         if config.tokenizer.kind in ("bpe", "unigram") and len(sizes) > 1:
             space["vocabulary"] = [{"tokenizer.vocab_size": size} for size in sizes]
     else:
-        space["depth"] = [{"model.num_layers": depth} for depth in (2, 3, 4, 6)]
+        space["depth"] = [{"model.num_layers": depth} for depth in sorted({2, 3, 4, 6, config.model.num_layers})]
     return space
 
 
@@ -66,7 +66,8 @@ def _widths(model: ModelConfig) -> list[Settings]:
     sizes = ([round(factor * size) for size in (model.d_model, model.num_heads, model.d_ff)] for factor in FACTORS)
     return [
         {"model.d_model": width, "model.num_heads": heads, "model.d_ff": d_ff}
-        for width, heads, d_ff in sizes if heads and width % (2 * heads) == 0
+        for width, heads, d_ff in sizes
+        if heads and width * model.num_heads == heads * model.d_model and width % (2 * heads) == 0
     ]  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def draw_trials(space: Space, count: int, seed: int, config: Config) -> list[Set
     """Return the settings of `count` trials; in these, every choice of a question is equally frequent (within one).
 
     So the means of the trials with each choice can be compared (a Latin hypercube, McKay et al. 1979). Rates are
-    relative to the default of a width, by `config` where the width is no question.
+    relative to that of the config, and fall with the width as the default does.
     """
     generator = random.Random(seed)
     columns = []
@@ -91,7 +92,8 @@ def _with_rate(settings, config):
     factor = settings.pop("rate", None)
     if factor is not None:
         width = settings.get("model.d_model", config.model.d_model)
-        settings["train.learning_rate"] = float(f"{factor * config.train.default_rate(width):.2g}")
+        rate = config.train.rate(config.model.d_model) / config.train.default_rate(config.model.d_model)
+        settings["train.learning_rate"] = float(f"{factor * rate * config.train.default_rate(width):.2g}")
     return settings
 
 

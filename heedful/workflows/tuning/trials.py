@@ -122,6 +122,8 @@ def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]
     }
     if trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE:
         values |= {"train.moving_average": 0.0}  # it averages the weights itself
+    if until.updates:
+        del values["train.minutes_of"]
     values = {name: value for name, value in values.items() if is_of_task(config.task, name)}
     return values | until.settings | trial.settings
 

@@ -209,6 +209,25 @@ def test_the_rest_of_a_recipe_is_what_a_training_without_one_would_have(text):
     assert choose_rest(short, settings.flat(short), length, quiet) == {}
 
 
+def test_the_rest_contradicts_nothing_that_a_recipe_names(config, text, tmp_path):
+    files = {"train": text, "valid": text}
+    said = []
+    length = {"train.minutes": 2.0}
+    auto = Config.from_table({"name": "mine", "data": files | {"batch_tokens": "auto"}}, "text")
+    rest = choose_rest(auto, ["data.train", "data.valid", "data.batch_tokens"], length, quiet)
+    assert rest["train.average"][0] == 5
+    assert "data.batch_tokens" not in rest
+    few = Config.from_table({"name": "mine", "data": files, "train": {"keep": 2}}, "text")
+    assert choose_rest(few, ["train.keep"], length, said.append) == {}
+    assert "train.average (5) cannot exceed train.keep (2)" in said[-1]
+    path = tmp_path / "labelled.tsv"
+    path.write_text("".join(f"{n % 2}\tsome words {n}\n" for n in range(400)), encoding="utf-8")
+    table = {"name": "mine", "task": "classify", "data": {"train": [str(path)], "batch_sentences": 32}}
+    rest = choose_rest(Config.from_table(table, "text"), ["data.train", "data.batch_sentences"], length, quiet)
+    assert rest["model.pooling"][0] == "max"
+    assert "data.batch_tokens" not in rest
+
+
 def test_the_rest_is_not_chosen_for_named_text_or_a_model_that_is_trained_further(config):
     for arguments in (["--data.corpus", "phrasebook"], ["--train.init_from", "runs/some"], ["--data.valid", "[]"]):
         assert choose_rest(change(config, *arguments), (), {}, quiet) == {}

@@ -91,7 +91,7 @@ def test_every_choice_is_tried_equally_often(space, config):
             counts = Counter(str({name: trial[name] for name in choices[0]}) for trial in trials)
             assert len(counts) == len(choices)
             assert max(counts.values()) - min(counts.values()) <= 1
-    assert all(0 < trial["train.learning_rate"] <= 0.006 for trial in trials)
+    assert {trial["train.learning_rate"] / config.train.learning_rate for trial in trials} == {0.5, 1, 2}
     assert draw_trials(space, 21, 3, config) == trials != draw_trials(space, 21, 4, config)
 
 
@@ -202,6 +202,16 @@ def test_trials_are_left_out_when_they_take_longer_than_planned(config, tmp_path
     besides = (70 + seconds) / 2 - 20  # of a trial in the first round, of 20 s
     entering = [len([trial for trial in tuning.trials if len(trial.scores) > number]) for number in range(3)]
     assert sum(trials * (each + besides) for trials, each in zip(entering, (20, 40, 120), strict=True)) < 3600
+
+
+def test_a_tuning_of_an_older_version_keeps_its_trials(config, tmp_path):
+    """Their seconds are not known, so the first one that is trained now decides how many more fit."""
+    tuning = plan_tuning(change(config, "--train.minutes", "3"), tmp_path, 60, 0, 1000)
+    for trial in tuning.trials[:12]:
+        trial.scores, trial.updates = [1.0], [9]
+    tuning.trials[11].seconds = [900.0]
+    halving._plan_again(tuning, quiet)
+    assert len(tuning.trials) == 12
 
 
 def test_a_factor_of_the_papers_schedule_becomes_a_peak_with_the_same_rates(config):

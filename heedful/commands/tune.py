@@ -26,10 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue a tuning that was stopped")
     parser.add_argument("--seed", type=int, help="seed of the draws (default: 1)")
     parser.epilog = (
-        "Where the recipe has no value, trials have the one that heedful train --text chooses. They differ in width, "
-        "depth, vocabulary, dropout, smoothing, batch, learning rate, optimizer and consistency. All train for a ninth "
-        "of --train.minutes (default: a sixth of --minutes), a third of them for a third of it, and a third of those "
-        "for all of it. The validation text decides; the test text is never read. "
+        "Two trials have the settings of the recipe. The others have those that heedful train --text chooses where the "
+        "recipe has none (translation, classification), and differ in width, depth, vocabulary, dropout, smoothing, "
+        "batch, learning rate, optimizer and consistency. All train for a ninth of --train.minutes (default: a sixth "
+        "of --minutes), a third of them for a third of it, and a third of those for all of it. The validation text "
+        "decides; the test text is never read. "
         "best.toml in the folder is the winning recipe, trials.tsv and trials.png show all trials."
     )
 

@@ -46,12 +46,12 @@ class TrainConfig:
     epochs: float = 0.0
     """Number of passes over the training text. It replaces `updates`. 0: `updates` counts."""
     minutes: float = 0.0
-    """Stop after this many minutes of training, validation included; 0: no limit. If the schedule has an end
+    """Stop after this many minutes of training (see `minutes_of`); 0: no limit. If the schedule has an end
     (cosine, linear, wsd), a new run first measures its speed and replaces `updates` by the number that fits, so that
     the schedule ends in time."""
     minutes_of: Literal["all", "updates"] = "all"
-    """What counts towards `minutes`: all, with compiling and validation; or the updates alone, for a schedule that has
-    no end."""
+    """What counts towards `minutes`: all, with compiling and validation; or the time of the updates alone, for a
+    schedule that has no end."""
     schedule: Literal["paper", "inverse_square_root", "cosine", "linear", "wsd", "constant"] = "paper"
     """Learning rate after the warm-up: as in the paper (Vaswani et al. 2017, section 5.3), falling with the inverse
     square root of the update, falling until `updates` along a cosine or a line, constant until the last `decay_share`

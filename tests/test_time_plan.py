@@ -13,6 +13,7 @@ from heedful.core.storage import read_checked
 from heedful.runs.run import Run
 from heedful.tasks.translate import Translate, TranslationValidator
 from heedful.training import cost_estimate, monitor, trainer
+from heedful.training.checkpoints import Checkpoints
 from heedful.training.monitor import Monitor
 from heedful.training.pace import SHARE, Pace, updates_within
 from heedful.training.trainer import Trainer
@@ -236,6 +237,24 @@ def test_minutes_of_updates_alone_leave_time_for_compiling_and_validating(config
     assert again.log.read()[-1]["update"] == (180 + compiled) / 4
     with pytest.raises(InputError, match="cannot be used with the schedule 'cosine'"):
         change(config, *COSINE, "--train.minutes_of", "updates")
+
+
+def test_a_state_between_validations_has_the_time_of_its_updates(config, tmp_path, clock, monkeypatch):
+    """Guards against a killed trial that trains longer than the others once it is resumed."""
+    states = {}
+    save = Checkpoints.save
+
+    def saved(self, progress, *arrays):
+        states[progress["update"]] = progress.get("update_seconds", 0.0)
+        return save(self, progress, *arrays)
+
+    monkeypatch.setattr(Checkpoints, "save", saved)
+    arguments = ["--train.save_minutes", "0.1", "--train.updates", "9", "--train.validate_every", "9"]
+    workflows.train(change(config, *arguments), tmp_path / "run", quiet)
+    between = {update: seconds for update, seconds in states.items() if 0 < update < 9}
+    assert len(between) > 1
+    assert sorted(between.values()) == list(between.values())
+    assert 0 < max(between.values()) <= states[9]
 
 
 @pytest.mark.slow

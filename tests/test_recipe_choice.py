@@ -201,9 +201,9 @@ def test_the_rest_of_a_recipe_is_what_a_training_without_one_would_have(text):
     short = Config.from_table({"name": "mine", "model": {"d_model": 64, "num_heads": 4}, "data": files}, "text")
     rest = choose_rest(short, ["data.train", "data.valid", "model.d_model", "model.num_heads"], length, quiet)
     arguments = ["--model.d_model", "64", "--model.num_heads", "4", "--train.minutes", "2", "--train.updates", "1000"]
-    whole = choose_recipe(text, text, overrides=arguments, report=quiet)
+    choice = choose_recipe(text, text, overrides=arguments, report=quiet)
     values = {name: value for name, (value, _) in rest.items()}
-    assert settings.changed(change(short, *settings.as_arguments(values | length)), whole.config) == ["name"]
+    assert settings.changed(change(short, *settings.as_arguments(values | length)), choice.config) == ["name"]
     assert rest["model.norm_position"] == ("pre", "as in the recipe multi30k-de-en")
     assert not {"name", "data.train", "model.d_model", "train.minutes"} & rest.keys()
     assert choose_rest(short, settings.flat(short), length, quiet) == {}

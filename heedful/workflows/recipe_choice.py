@@ -145,7 +145,7 @@ def choose_rest(
     fixed = {**{name: values[name] for name in names if name not in NAMING}, **length}
     if "model.size" in fixed:
         fixed |= {name: values[name] for name in (f"model.{key}" for key in (*SET_BY_SIZE, *DEPTHS))}
-    left = NAMING | fixed.keys() | {name for name, replaced in REPLACED.items() if fixed.keys() & {*replaced}}
+    left_out = NAMING | fixed.keys() | {name for name, replaced in REPLACED.items() if fixed.keys() & {*replaced}}
     if fixed.get("data.batch_tokens") == "auto":
         del fixed["data.batch_tokens"]  # it is measured later
     try:
@@ -154,11 +154,11 @@ def choose_rest(
     except InputError as error:  # a chosen setting may contradict one of the recipe
         report(f"What the recipe leaves open has its default: {error}")
         return {}
-    chosen = settings.flat(choice.config)
-    chosen["train.learning_rate"] = choice.config.train.rate(choice.config.model.d_model)
+    choice_values = settings.flat(choice.config)
+    choice_values["train.learning_rate"] = choice.config.train.rate(choice.config.model.d_model)
     return {
-        name: (chosen[name], choice.reasons.get(name, "the default"))
-        for name in settings.changed(config, choice.config) if name not in left
+        name: (choice_values[name], choice.reasons.get(name, "the default"))
+        for name in settings.changed(config, choice.config) if name not in left_out
     }  # fmt: skip
 
 

@@ -101,8 +101,8 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     reasons = {effect.question: effect for effect in effects(tuning, space)}
     of_setting = {name: question for question, choices in space.items() for name in choices[0]}
     of_setting |= {"train.learning_rate": of_setting.pop("rate", "rate")}
-    chosen = {} if index < OWN else tuning.chosen_values()
-    values = settings.flat(config) | chosen | trial.settings
+    chosen_values = {} if index < OWN else tuning.chosen_values()
+    values = settings.flat(config) | chosen_values | trial.settings
     length: dict[str, Any] = {"train.updates": last.updates}
     if last.minutes:
         length = {"train.minutes": last.minutes, "train.updates": max(values["train.updates"], 2 * trial.updates[-1])}
@@ -110,7 +110,7 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     length |= {name: value for name, value in intervals(trial.updates[-1]).items() if name not in named}
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
     ends = {} if schedule_free or values["train.schedule"] in ENDING else {"train.schedule": "cosine"}
-    keys = {*named, *chosen, *trial.settings, *length, *ends}
+    keys = {*named, *chosen_values, *trial.settings, *length, *ends}
     keys -= {"train.minutes_of"} if last.minutes else {"train.minutes", "train.minutes_of"}
     values |= length | ends
     noise = tuning.second_seed_difference()

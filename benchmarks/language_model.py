@@ -44,13 +44,10 @@ def heedful_speed(options):
     keep_freed_memory()
     import heedful
     from heedful.training.cost_estimate import step_seconds
-    from heedful.training.objective import Objective
-    from heedful.training.optimizer import training_optimizer
-    from heedful.training.schedule import training_schedule
+    from heedful.training.objective import training_objective
 
     config, examples, size = prepare(options)
-    objective = Objective(heedful.CausalLM(size, **config.model.keywords()))
-    objective.compile(training_optimizer(config.train, training_schedule(config.train, config.model.d_model)))
+    objective = training_objective(heedful.CausalLM(size, **config.model.keywords()), config.train)
     seconds = step_seconds(objective, map(examples.batch, itertools.count()), WARM_UPS + options.updates)
     return options.updates * examples.tokens(0) / sum(seconds[WARM_UPS:])
 

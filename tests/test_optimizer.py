@@ -28,6 +28,49 @@ def test_schedules_match_values_computed_by_hand():
     assert [float(wsd(u)) for u in (4, 9, 79, 89, 99)] == pytest.approx([1.0, 2.0, 2.0, 1.0, 0.0], abs=1e-6)
 
 
+def paced(**options):
+    """Return a schedule whose lengths and pace are variables of an optimizer."""
+    schedule = Schedule(**options)
+    optimizer = keras.optimizers.SGD(schedule)
+    optimizer.build([keras.Variable(np.zeros(1, np.float32))])
+    schedule.follow(optimizer)
+    return schedule
+
+
+def rate_program(schedule):
+    """Return the learning rate as a function of variables and step, and the values of the variables."""
+    variables = list(schedule.variables.values())
+
+    def rate(values, step):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return schedule(step)
+
+    return rate, [variable.value for variable in variables]
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
+def test_lengths_in_variables_change_no_learning_rate(kind):
+    """Guards the exact resuming of trainings whose lengths were constants of the compiled update."""
+    jax = pytest.importorskip("jax")
+    for warmup, updates in ((0, 50), (7, 687), (137, 4061), (333, 100_003)):
+        options = {"kind": kind, "peak": 3e-3, "warmup_updates": warmup, "updates": updates, "final": 1e-5}
+        steps = np.unique(np.linspace(0, updates + 3, 50).astype(np.int32))
+        rate, values = rate_program(paced(**options))
+        constant, variable = jax.jit(Schedule(**options)), jax.jit(rate)
+        assert [float(variable(values, step)) for step in steps] == [float(constant(step)) for step in steps]
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
+def test_paced_schedules_of_other_lengths_share_a_program(kind):
+    """Guards against updates that are compiled once to plan a training and once to train, and anew for each plan."""
+    jax = pytest.importorskip("jax")
+    programs = set()
+    for warmup, updates in ((10, 1000), (100, 687)):
+        rate, values = rate_program(paced(kind=kind, warmup_updates=warmup, updates=updates))
+        programs.add(str(jax.make_jaxpr(rate)(values, np.int32(5))))
+    assert len(programs) == 1
+
+
 class Linear(keras.Model):
     """A minimal model for an `Objective`."""
 

@@ -1,17 +1,19 @@
 """Trainings with a limit in minutes run as many updates as fit, and their schedule ends in time."""
 
 import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
-from heedful import workflows
+from heedful import backend, workflows
 from heedful.cli import main
 from heedful.config import Config, settings
 from heedful.core.errors import InputError
 from heedful.core.storage import read_checked
 from heedful.runs.run import Run
 from heedful.tasks.translate import Translate, TranslationValidator
+from heedful.training import clock as training_clock
 from heedful.training import cost_estimate, monitor, trainer
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.monitor import Monitor
@@ -57,7 +59,7 @@ def clock(monkeypatch):
     """A clock of the training loop that advances by `update` seconds an update, and `validation` a validation."""
     # Its times are long past for `backend.finish`, which reads the real clock, however young the machine is.
     clock = SimpleNamespace(now=-1e6, update=4.0, validation=2.0, monotonic=lambda: clock.now)
-    for module in (trainer, monitor):
+    for module in (trainer, monitor, training_clock):
         monkeypatch.setattr(module, "time", clock)
 
     def advancing(function, name):
@@ -205,6 +207,19 @@ def test_one_slow_batch_does_not_shorten_the_plan(config, tmp_path, monkeypatch)
     monkeypatch.setattr(cost_estimate, "_seconds", lambda *arguments: [[3.0, *[0.1] * 11, 9.0]])
     update, _ = cost_estimate.update_costs(training.run, None, training.examples, 12)
     assert update < 0.2
+
+
+def test_a_shape_that_was_compiled_to_plan_is_not_counted_again(config, tmp_path, monkeypatch):
+    training = Training.prepared(config, tmp_path, quiet)
+    monkeypatch.setattr(cost_estimate, "_seconds", lambda *arguments: [[3.1, *[0.1] * 12]])
+    shapes = Counter({training.examples.shape(0): 8, (1, 20, 20): 2, (1, 30, 30): 1})
+    monkeypatch.setattr(cost_estimate, "_count_shapes", lambda examples: shapes)
+    compiling = {}
+    for keeps in (False, True):
+        monkeypatch.setattr(backend, "keeps_compilations", lambda keeps=keeps: keeps)
+        _, compiling[keeps] = cost_estimate.update_costs(training.run, None, training.examples, 12)
+    assert compiling[False] == pytest.approx(3.0 * len(shapes))
+    assert compiling[True] == pytest.approx(3.0 * (len(shapes) - 1))
 
 
 def test_minutes_without_room_for_updates_are_refused(config, tmp_path, known_costs):

@@ -1,6 +1,7 @@
 """Tuning: balanced draws, successive halving that can be killed, and a winning recipe that says why."""
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -20,11 +21,21 @@ from heedful.core.errors import InputError
 from heedful.core.storage import locked
 from heedful.training.schedule import training_schedule
 from heedful.workflows.tuning import halving, trials
-from heedful.workflows.tuning.halving import plan_tuning, tune
+from heedful.workflows.tuning.halving import tune
 from heedful.workflows.tuning.outcome import effects, write_outcome
+from heedful.workflows.tuning.planning import plan_tuning
 from heedful.workflows.tuning.space import draw_trials, search_space
 from heedful.workflows.tuning.state import Tuning, with_peak_rate
-from heedful.workflows.tuning.trials import BAD_INPUT, RefusedRecipe, Round, Trial, first_settings, train_trial
+from heedful.workflows.tuning.trials import (
+    BAD_INPUT,
+    LOWER_IS_BETTER,
+    PER_CHARACTER,
+    RefusedRecipe,
+    Round,
+    Trial,
+    first_settings,
+    train_trial,
+)
 from tests.conftest import change, quiet
 
 pytestmark = pytest.mark.any_backend
@@ -47,14 +58,15 @@ def pretend(monkeypatch):
     """Replace the training of a trial by the function above; trials that begin are listed, and may be interrupted."""
     begun, interrupted = [], set()
 
-    def train(trial, folder, recipe, config, until, metric):
+    def train(trial, folder, recipe, config, until):
         begun.append((int(folder.name), until.updates))
         if len(begun) in interrupted:
             raise KeyboardInterrupt
         if trial.settings.get("model.dropout") == 0.3:
             trial.failure = "out of memory"
             return
-        trial.scores.append(scored(trial.settings) * until.updates)
+        score = scored(trial.settings) * until.updates
+        trial.scores.append(-score if until.metric in LOWER_IS_BETTER else score)
         trial.updates.append(until.updates)
 
     monkeypatch.setattr(halving, "train_trial", train)
@@ -183,6 +195,41 @@ def test_a_winner_of_minutes_has_room_for_as_many_updates_as_it_did(config, spac
     assert (won.train.minutes, won.train.updates, won.train.schedule) == (3, 14_000, "cosine")
 
 
+def test_translations_are_compared_by_loss_until_the_last_round(config, tmp_path):
+    """Guards against chrF of 17 for noise: models that could not translate were ranked by it, in minutes a trial."""
+    tuning = plan_tuning(change(config, "--train.updates", "90"), tmp_path, 0, 4, 1000)
+    assert [each.metric for each in tuning.rounds] == [PER_CHARACTER, PER_CHARACTER, "chrf"]
+    sentences = [each.settings["train.validate_sentences"] for each in tuning.rounds]
+    assert sentences == [0, 0, 300]
+    tuning.trials[1].scores, tuning.trials[2].scores = [1.5, 1.4, 20.0], [1.2, 1.1, 30.0]
+    assert tuning.ranked(0) == tuning.ranked(2) == [2, 1]
+    assert tuning.best() == 2
+
+
+def test_losses_of_different_vocabularies_are_compared_by_character(config, whole, tmp_path, monkeypatch):
+    """The loss of a token grows with its length: the score of a trial is that of all tokens, for each character."""
+    folder = tmp_path / "0"
+    shutil.copytree(whole.path, folder)
+    monkeypatch.setattr(trials, "_run", lambda command, output: 0)
+    trial = Trial({})
+    train_trial(trial, folder, tmp_path / "recipe.toml", config, Round(updates=9, metric=PER_CHARACTER))
+    targets = [target for _, target in whole.task.find_corpora(whole.config)["valid"]]
+    tokens = sum(len(whole.target_tokenizer.encode(target)) + 1 for target in targets)
+    loss = whole.log.read()[-1]["valid_loss"]
+    assert trial.scores == [pytest.approx(loss * tokens / len("".join(targets)))]
+    assert 0 < trial.scores[0] < loss
+
+
+def test_a_tuning_of_an_older_version_has_one_metric(config, tmp_path):
+    tuning = plan_tuning(config, tmp_path, 0, 4, 1000)
+    tuning.save()
+    state = json.loads((tmp_path / "tuning.json").read_text())
+    for each in state["rounds"]:
+        del each["metric"]
+    (tmp_path / "tuning.json").write_text(json.dumps(state | {"metric": "chrf"}))
+    assert {each.metric for each in Tuning.load(tmp_path).rounds} == {"chrf"}
+
+
 @pytest.mark.parametrize(("seconds", "left"), [(95, 25), (400, 9)])
 def test_trials_are_left_out_when_they_take_longer_than_planned(config, tmp_path, seconds, left, monkeypatch):
     """On a slow machine starting and compiling a trial took more than its training, and the hour was exceeded."""
@@ -283,10 +330,10 @@ def test_a_recipe_that_fails_in_a_later_round_is_a_failed_trial(recipe, whole, t
     monkeypatch.setattr(trials, "_run", lambda command, output: output.write("heedful: No space left\n") and BAD_INPUT)
     trial = Trial({})
     with pytest.raises(RefusedRecipe, match="No space left"):
-        train_trial(trial, folder, recipe, config, Round(updates=9), "loss")
+        train_trial(trial, folder, recipe, config, Round(updates=9))
     shutil.copytree(whole.path, folder, dirs_exist_ok=True)
     (folder / "log.jsonl").unlink()
-    train_trial(trial, folder, recipe, config, Round(updates=9), "loss")
+    train_trial(trial, folder, recipe, config, Round(updates=9))
     assert trial.failure == "heedful: No space left"
 
 

@@ -158,6 +158,15 @@ def keep_compilations() -> None:
         warnings.warn(f"{advice}: {reason}", InputWarning, stacklevel=2)
 
 
+def keeps_compilations() -> bool:
+    """Return whether compiled programs are kept, so that the same program is not compiled twice."""
+    if NAME != "jax":
+        return False
+    import jax
+
+    return bool(jax.config.jax_compilation_cache_dir)  # type: ignore[attr-defined]
+
+
 def _keep_in(folder):
     """Let JAX keep compiled programs in a folder, unless the user has configured one."""
     import jax

@@ -5,12 +5,10 @@ import shutil
 import signal
 from pathlib import Path
 
-from heedful.config import settings
 from heedful.config.recipes import find_recipe, recipe_names
 from heedful.core.errors import InputError
 
 TAKES_SETTINGS = True
-OF_PAPER = ["train.schedule", "train.learning_rate"]  # settings that replace the paper's schedule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +37,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return 0, or after a signal the exit code that shells expect."""
     from heedful.commands.terminal import report_progress, termination_interrupts
     from heedful.config import Config, read_recipe
-    from heedful.workflows.tuning.halving import lines_of, tune
+    from heedful.workflows.tuning.halving import tune
     from heedful.workflows.tuning.outcome import write_outcome
+    from heedful.workflows.tuning.planning import lines_of
     from heedful.workflows.tuning.space import search_space
     from heedful.workflows.tuning.state import RECIPE, Tuning
     from heedful.workflows.tuning.trials import RefusedRecipe
@@ -75,37 +74,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _planned(options):
-    """Return a new tuning, with its recipe in its folder."""
+    """Return a new tuning."""
     from heedful.commands.terminal import report_progress
-    from heedful.config import read_recipe
-    from heedful.config.idle_settings import refuse_idle
-    from heedful.workflows.recipe_choice import choose_rest
-    from heedful.workflows.tuning.halving import lines_of, plan_rounds, plan_tuning
-    from heedful.workflows.tuning.state import RECIPE, recipe_text, with_peak_rate
-    from heedful.workflows.tuning.trials import metric_of
+    from heedful.workflows.tuning.planning import begin_tuning
 
     if bool(options.minutes) == bool(options.trials):
         raise InputError("Say how long to search: --minutes, or --trials.")
-    path = find_recipe(options.recipe)
-    asked, given = settings.of_recipe(path, options.overrides), settings.given_names(options.overrides)
-    config = with_peak_rate(asked)
-    given = [*given, *(OF_PAPER if config != asked else [])]
-    refuse_idle(asked, given)
-    folder = options.run or Path("runs") / f"{config.name}-tuning"
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty. Continue a tuning with --resume {folder}, or choose another --run.")
-    seed = 1 if options.seed is None else options.seed
-    minutes, table = options.minutes or 0, read_recipe(path)
-    chosen = {}
-    if metric_of(config) != "loss":  # which depends on the vocabulary and on the length of the texts
-        length = plan_rounds(config, minutes)[-1].settings
-        names = [*settings.names_in(table), *settings.given_names(options.overrides)]
-        if config != asked and {"train.learning_rate", "train.warmup_updates"} & {*names}:
-            names += OF_PAPER  # they made the peak
-        chosen = choose_rest(config, names, length, report_progress)
-    tuning = plan_tuning(config, folder, minutes, options.trials or 0, lines_of(config), seed, chosen)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / RECIPE).write_text(recipe_text(config, table, given), encoding="utf-8")
-    tuning.save()
-    report_progress(f"{folder}: {len(tuning.trials)} trials, compared by {tuning.metric} on the validation text")
-    return tuning
+    return begin_tuning(
+        find_recipe(options.recipe), options.overrides, options.run, options.minutes or 0, options.trials or 0,
+        1 if options.seed is None else options.seed, report_progress,
+    )  # fmt: skip

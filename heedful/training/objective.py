@@ -148,12 +148,19 @@ class Objective(keras.Model):
 
 
 def training_objective(model: keras.Model, train: TrainConfig, schedule: Schedule | None = None) -> Objective:
-    """Return the compiled objective that trains a model as a config says; `schedule`: None for that of the config."""
+    """Return the compiled objective that trains a model as a config says, with its optimizer built.
+
+    Args:
+        schedule: of the learning rate; None for that of the config.
+    """
     schedule = schedule or training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches, consistency_of(train))
     factors = rate_factors(model, train) if train.rate_factors else None
     widths = _fused_widths(model) if train.optimizer == "muon" else None
     objective.compile(training_optimizer(train, schedule, factors, widths))
+    objective.optimizer.build(objective.trainable_variables)
+    if train.is_paced:
+        schedule.follow(objective.optimizer)
     return objective
 
 

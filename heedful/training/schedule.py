@@ -4,12 +4,15 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
 from heedful.config.train import ENDING, SCHEDULES
 from heedful.training.pace import Pace
+
+NO_PACE = {"start": 0.0, "position": 0.0, "speed": 1.0}  # that of the schedule as planned
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -51,7 +54,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"The schedule {kind!r} needs the number of updates at which it ends.")
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
         self.updates, self.final, self.micro_batches, self.decay_share = updates, final, micro_batches, decay_share
-        self._pace: tuple[keras.Variable, ...] = ()  # start, position, speed
+        self.variables: dict[str, keras.Variable] = {}
+        """Those that hold the pace and the lengths, after `follow`."""
 
     def __call__(self, step: Tensor) -> Tensor:
         """Return the learning rate of the update after `step` earlier ones."""
@@ -60,29 +64,54 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     def rate_at(self, update: Any) -> Any:
         """Return the learning rate at an update: its number, from 1, as a float32 tensor."""
         warmup = max(self.warmup_updates, 1)
+        if self.kind in ENDING:
+            return self._ending_rate_at(update)
         rising = ops.minimum(update / warmup, 1.0)
         if self.kind == "paper":
             return self.peak * self.d_model**-0.5 * ops.minimum(update**-0.5, update * warmup**-1.5)
         if self.kind == "inverse_square_root":
             return self.peak * rising * ops.sqrt(warmup / ops.maximum(update, warmup))
-        if self.kind in ENDING and self.updates:
-            start = max(warmup, (1 - self.decay_share) * self.updates) if self.kind == "wsd" else warmup
-            done = ops.clip((update - start) / max(self.updates - start, 1), 0.0, 1.0)
-            share = 0.5 * (1.0 + ops.cos(math.pi * done)) if self.kind == "cosine" else 1.0 - done
-            falling = self.final + (self.peak - self.final) * share
-            return ops.where(update < warmup, self.peak * rising, falling)
         return self.peak * rising
 
+    def _ending_rate_at(self, update):
+        warmup, start = self._number("warmup"), self._number("fall_start")
+        rising = ops.minimum(self._fraction(update, "warmup"), 1.0)
+        done = ops.clip(self._fraction(update - start, "fall"), 0.0, 1.0)
+        share = 0.5 * (1.0 + ops.cos(math.pi * done)) if self.kind == "cosine" else 1.0 - done
+        falling = self.final + (self.peak - self.final) * share
+        return ops.where(update < warmup, self.peak * rising, falling)
+
+    def _lengths(self):
+        """Return the end of the warm-up, the begin of the fall, and its length, in updates."""
+        warmup = max(self.warmup_updates, 1)
+        start = max(warmup, (1 - self.decay_share) * self.updates) if self.kind == "wsd" else warmup
+        return {"warmup": warmup, "fall_start": start, "fall": max(self.updates - start, 1)}
+
+    def _number(self, name):
+        return ops.convert_to_tensor(self.variables[name]) if self.variables else self._lengths()[name]
+
+    def _fraction(self, updates, name):
+        """Return a number of updates as a fraction of a length."""
+        if self.variables:  # rounded as XLA rounds a division by a constant
+            return updates * ops.convert_to_tensor(self.variables[f"inverse_{name}"])
+        return updates / self._lengths()[name]
+
     def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Keep a `Pace` in new variables of an optimizer, which is built: it can change without compiling anew."""
-        names = ("pace_start", "pace_position", "pace_speed")
-        self._pace = tuple(optimizer.add_variable((), initializer="zeros", name=name) for name in names)
-        self._pace[2].assign(1.0)
+        """Keep a `Pace` and the lengths of a schedule that ends in new variables of an optimizer, which is built.
+
+        They can then change without compiling anew, and trainings of other lengths share compiled programs.
+        """
+        lengths = self._lengths()
+        inverses = {f"inverse_{name}": np.float32(1) / np.float32(lengths[name]) for name in ("warmup", "fall")}
+        for name, value in {**NO_PACE, **lengths, **inverses}.items():
+            variable = optimizer.add_variable((), initializer="zeros", name=f"schedule_{name}")
+            variable.assign(float(value))
+            self.variables[name] = variable
 
     def set_pace(self, pace: Pace) -> None:
         """Change the pace, after `follow`."""
-        for variable, value in zip(self._pace, (pace.start, pace.position, pace.speed), strict=True):
-            variable.assign(float(value))
+        for name in NO_PACE:
+            self.variables[name].assign(float(getattr(pace, name)))
 
     def position(self, step: Any) -> Any:
         """Return the position in the schedule of the update after `step` calls, as a float.
@@ -90,9 +119,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
         """
         update = ops.cast(step // self.micro_batches, "float32") + 1.0
-        if not self._pace:
+        if not self.variables:
             return update
-        start, position, speed = map(ops.convert_to_tensor, self._pace)
+        start, position, speed = (ops.convert_to_tensor(self.variables[name]) for name in NO_PACE)
         return position + (update - start) * speed
 
     def get_config(self) -> dict[str, Any]:

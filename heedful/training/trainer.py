@@ -17,6 +17,7 @@ from heedful.data.examples import Examples
 from heedful.runs.run import Run
 from heedful.runs.weights import weights_by_name
 from heedful.training.checkpoints import Checkpoints
+from heedful.training.clock import Clock
 from heedful.training.loggers import Loggers
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
@@ -65,8 +66,7 @@ class Trainer:
         self.objective, self.schedule = self.updates.objective, self.updates.schedule
         self.checkpoints = Checkpoints(run, model, self.updates.saved_variables)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
-        self.update, self._started = 0, 0.0
-        self._update_seconds: Callable[[], float] = float  # so far
+        self.update = 0
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
         self.progress |= self._settings_in_progress()
@@ -198,17 +198,8 @@ class Trainer:
         opened = contextlib.closing(board) if board else contextlib.nullcontext()
         with Signals() as signals, meter.shown(self.update), opened, contextlib.closing(loggers):
             self.run.log.listeners = [loggers.record]
-            started = self._started = time.monotonic() - self.progress["seconds"]
-            before = self.progress.get("update_seconds", 0.0)
-            self._update_seconds = lambda: before + meter.update_seconds
-
-            def seconds_left():
-                if not config.minutes:
-                    return math.inf
-                used = self._update_seconds() if config.minutes_of == "updates" else time.monotonic() - started
-                return 60 * config.minutes - used
-
-            log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
+            clock = self._clock = Clock(config, self.progress, meter)
+            log = ProgressLog(self.run.log, self.objective, self._learning_rate, clock.started)
             self.checkpoints.warn_if_disk_is_low(self.report)
             if not self.run.checkpoints.paths():
                 self.checkpoints.save(self.progress)  # from here on the training can be resumed
@@ -217,24 +208,24 @@ class Trainer:
                 self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)
             meter.expect(self.pace.updates)
-            while self.update < self.pace.updates and not self._lost_patience() and seconds_left() > 0:
+            while self.update < self.pace.updates and not self._lost_patience() and clock.seconds_left() > 0:
                 goal = min(self.pace.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 first, began = self.update + 1, time.monotonic()
-                logs = {"first_update": first} | self._fit(goal, meter, signals, seconds_left, log)
+                logs = {"first_update": first} | self._fit(goal, meter, signals, clock.seconds_left, log)
                 fitted = time.monotonic()
-                self.progress |= {"seconds": fitted - started, "update_seconds": self._update_seconds()}
+                self.progress |= clock.spent()
                 if signals.asked is None or self.update == goal:  # once resumed, this goal would be skipped
                     seconds = meter.seconds_of_update(self.update - first + 1, fitted - began)
                     self._validate(logs, meter, board)
-                    self._plan_again(meter, seconds, seconds_left())
-                self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
+                    self._plan_again(meter, seconds, clock.seconds_left())
+                self.progress |= {"update": self.update} | clock.spent()
                 self.checkpoints.save(self.progress)
                 if signals.asked is not None:
                     raise Interrupted(
                         signals.asked,
                         f"Stopped at update {self.update}; the state is saved. Continue with: {self.resuming}",
                     )
-        if self.update < self.pace.updates and seconds_left() <= 0:
+        if self.update < self.pace.updates and clock.seconds_left() <= 0:
             ended = f"at update {self.update:,} of {self.pace.updates:,}"
             if config.schedule_ends:
                 ended += f"; the learning rate was still {self._learning_rate(self.update):.3g}"
@@ -245,9 +236,7 @@ class Trainer:
 
     def save_between(self, update: int) -> None:
         """Save the state after an update between two validations; it does not count among those to keep."""
-        seconds = time.monotonic() - self._started
-        used = {"seconds": seconds, "update_seconds": self._update_seconds()}
-        self.checkpoints.save(self.progress | {"update": update} | used)
+        self.checkpoints.save(self.progress | {"update": update} | self._clock.spent())
 
     def _fit(self, goal, meter, signals, seconds_left, log=None):
         """Run updates from the current one to `goal`, or until stopped; return their mean metrics."""

@@ -39,11 +39,9 @@ class Updates:
         self.schedule = training_schedule(config, model.d_model)
         self.objective = training_objective(model, config, self.schedule)
         self.optimizer = self.objective.optimizer
-        self.optimizer.build(self.objective.trainable_variables)
-        self.saved_variables = list(self.optimizer.variables)
+        of_schedule = {id(variable) for variable in self.schedule.variables.values()}
+        self.saved_variables = [each for each in self.optimizer.variables if id(each) not in of_schedule]
         """Those of the optimizer that belong to the state of a training; its pace is saved as numbers."""
-        if config.is_paced:
-            self.schedule.follow(self.optimizer)
         self._last_batch = 0  # batch of the current run
         self.state_assigned = True  # since the last updates; the other processes do not have it yet
         require_rows(examples, config)

@@ -34,7 +34,6 @@ def fit_into_minutes(training: Any) -> Config:
     train, model = training.config.train, training.fresh_model()
     update, compiling = update_costs(training.run, model, training.examples, TIMED)
     validation = _validation_seconds(training.validator(model), REPEATED * 60 * train.minutes)
-    # The learning rates are part of the compiled programs: new ones mean compiling again.
     spent = time.monotonic() - began + compiling + (validation if train.average > 1 else 0.0)
     spent += validation if train.init_from else 0.0  # before the first update
     fitting = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)

@@ -28,7 +28,6 @@ class TrialTraining:
         quick: dict[str, Any] = {"schedule": "inverse_square_root", "learning_rate": rate, "warmup_updates": 10}
         self.objective = training_objective(model, dataclasses.replace(train, **plain, **quick))
         self.optimizer = self.objective.optimizer
-        self.optimizer.build(self.objective.trainable_variables)
         # weights, dropout seeds, the optimizer
         self.beginning = [(v, backend.to_numpy(v)) for v in (*model.variables, *self.optimizer.variables)]
 

@@ -1,5 +1,5 @@
 """Tuning: which settings give the best model of a text in a given time.
 
-`space` has the choices, `trials` trains one of them, `halving` decides which go on, and `outcome` writes what was
-found.
+`space` has the choices, `planning` draws trials from them, `trials` trains one, `halving` decides which go on, and
+`outcome` writes the best recipe, a table and a picture.
 """

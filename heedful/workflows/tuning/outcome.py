@@ -114,12 +114,12 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     keys -= {"train.minutes_of"} if last.minutes else {"train.minutes", "train.minutes_of"}
     values |= length | ends
     noise = tuning.second_seed_difference()
-    score, rounds = f"{tuning.metric} {trial.scores[-1]:.4g}", tuning.rounds
-    reached = f" ({rounds[len(trial.scores) - 1]})" if last.minutes else ""
+    first, reached_round = tuning.rounds[0], tuning.rounds[len(trial.scores) - 1]
+    reached = f" ({reached_round})" if last.minutes else ""
     head = [
-        f"Found by heedful tune: trial {index} of {len(tuning.trials)}, {score} on the validation text after",
-        f"{trial.updates[-1]:,} updates{reached} at a constant rate. Comments give the mean {tuning.metric} after",
-        f"the first round ({rounds[0]}) by value, with the number of trials."
+        f"Found by heedful tune: trial {index} of {len(tuning.trials)}, {reached_round.metric} {trial.scores[-1]:.4g}",
+        f"on the validation text after {trial.updates[-1]:,} updates{reached} at a constant rate. Comments give",
+        f"the mean {first.metric} after the first round ({first}) by value, with the number of trials."
         + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
     ]
     comments = {name: reason for name, (value, reason) in tuning.chosen.items() if values[name] == value}
@@ -134,15 +134,15 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
 def _table(tuning):
     """Return all trials, the best first, as tab-separated values."""
     names = sorted({name for trial in tuning.trials for name in trial.settings})
-    head = ["trial", *(f"{tuning.metric}_{n + 1}" for n in range(len(tuning.rounds))),
+    head = ["trial", *(f"{each.metric}_{n}" for n, each in enumerate(tuning.rounds, 1)),
             *(f"updates_{n + 1}" for n in range(len(tuning.rounds))), *names, "failure"]  # fmt: skip
-    sign = -1 if tuning.higher_is_better else 1
-    order = sorted(
-        range(len(tuning.trials)),
-        key=lambda index: (
-            -len(tuning.trials[index].scores), [sign * score for score in tuning.trials[index].scores[::-1]], index
-        ),
-    )  # fmt: skip
+    ranks = [tuning.ranked(number) for number in range(len(tuning.rounds))]  # a round has those of the next one
+
+    def rank(index):
+        rounds = len(tuning.trials[index].scores)
+        return -rounds, ranks[rounds - 1].index(index) if rounds else index
+
+    order = sorted(range(len(tuning.trials)), key=rank)
     rows = [head]
     for index in order:
         trial = tuning.trials[index]
@@ -156,16 +156,21 @@ def _table(tuning):
 
 
 def _draw(tuning, path):
-    """Draw the score of each trial over the updates of its rounds."""
-    best = tuning.best()
+    """Draw the score of each trial over the updates of its rounds; each metric has a panel."""
+    best, metrics = tuning.best(), list(dict.fromkeys(each.metric for each in tuning.rounds))
     with styled():
-        figure, [axis] = panels(1, 1, (8, 5))
-        for index, trial in enumerate(tuning.trials):
-            own, won = index < OWN, index == best
-            color = COLORS[1] if won else COLORS[0] if own else "0.7"
-            label = "best trial" if won else "the recipe, two seeds" if index == 0 else None
-            axis.plot(trial.updates, trial.scores, marker="o", color=color, label=label, zorder=2 if won or own else 1)
-        axis.set(xlabel="update", ylabel=f"{tuning.metric}, validation text", xscale="log", title="Trials")
-        axis.grid(visible=True)
-        axis.legend()
+        figure, axes = panels(len(metrics), 2, (8, 5))
+        for axis, metric in zip(axes, metrics, strict=True):
+            numbers = [number for number, each in enumerate(tuning.rounds) if each.metric == metric]
+            for index, trial in enumerate(tuning.trials):
+                own, won = index < OWN, index == best
+                color = COLORS[1] if won else COLORS[0] if own else "0.7"
+                label = "best trial" if won else "the recipe, two seeds" if index == 0 else None
+                updates, scores = (
+                    [each[n] for n in numbers if n < len(each)] for each in (trial.updates, trial.scores)
+                )
+                axis.plot(updates, scores, marker="o", color=color, label=label, zorder=2 if won or own else 1)
+            axis.set(xlabel="update", ylabel=f"{metric}, validation text", xscale="log", title="Trials")
+            axis.grid(visible=True)
+            axis.legend()
         save(figure, path)

@@ -25,8 +25,7 @@ class Tuning:
 
     Args:
         folder: where everything is kept.
-        metric: the score on the validation text that counts.
-        rounds: how long the trials of each round train.
+        rounds: how long the trials of each round train, and by which score they are then compared.
         trials: the first `OWN` have the recipe's own settings.
         minutes: for all trials together; 0: their rounds are counted in updates.
         chosen: settings that the recipe leaves open, as they are chosen for its text, by full name, with the reasons.
@@ -34,21 +33,15 @@ class Tuning:
     """
 
     folder: Path
-    metric: str
     rounds: list[Round]
     trials: list[Trial]
     minutes: float = 0.0
     chosen: Chosen = dataclasses.field(default_factory=dict)
 
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a higher score is better."""
-        return self.metric not in LOWER_IS_BETTER
-
     def ranked(self, number: int) -> list[int]:
         """Return the trials that have finished a round (from 0), the best one first."""
         done = [index for index, trial in enumerate(self.trials) if len(trial.scores) > number]
-        sign = -1 if self.higher_is_better else 1
+        sign = 1 if self.rounds[number].metric in LOWER_IS_BETTER else -1
         return sorted(done, key=lambda index: (sign * self.trials[index].scores[number], index))
 
     def entering(self, number: int) -> list[int]:
@@ -68,8 +61,7 @@ class Tuning:
     def save(self) -> None:
         """Write the state."""
         state = {
-            "metric": self.metric, "minutes": self.minutes,
-            "rounds": [dataclasses.asdict(each) for each in self.rounds],
+            "minutes": self.minutes, "rounds": [dataclasses.asdict(each) for each in self.rounds],
             "trials": [dataclasses.asdict(trial) for trial in self.trials], "chosen": self.chosen,
         }  # fmt: skip
         write_text(self.folder / STATE, json.dumps(state, indent=2) + "\n")
@@ -81,9 +73,11 @@ class Tuning:
             raise InputError(f"{folder} holds no tuning to continue.")
         state = read_json(folder / STATE)
         try:
-            rounds, trials = [Round(**each) for each in state["rounds"]], [Trial(**each) for each in state["trials"]]
+            metric = {"metric": state["metric"]} if "metric" in state else {}  # one for all rounds, in older states
+            rounds = [Round(**each | metric) for each in state["rounds"]]
+            trials = [Trial(**each) for each in state["trials"]]
             chosen = {name: (value, reason) for name, (value, reason) in state.get("chosen", {}).items()}
-            return cls(folder, state["metric"], rounds, trials, state["minutes"], chosen)
+            return cls(folder, rounds, trials, state["minutes"], chosen)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{folder / STATE} is not the state of a tuning: {error}.") from error
 

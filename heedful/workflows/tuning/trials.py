@@ -18,7 +18,8 @@ from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
 from heedful.runs.run import CONFIG, Run
 
-LOWER_IS_BETTER = ("loss",)
+PER_CHARACTER = "loss_per_character"
+LOWER_IS_BETTER = ("loss", PER_CHARACTER)
 OUTPUT = "output.txt"
 MANY = 1_000_000  # updates: the minutes end the training
 # A trial can go on from where it was paused only if its learning rate does not depend on its end. The average of the
@@ -27,15 +28,16 @@ ALWAYS: dict[str, Any] = {
     "train.schedule": "constant", "train.moving_average": 0.98, "train.average": 0, "train.patience": 0,
     "train.epochs": 0, "train.keep": 1, "train.check": False, "train.examine": False, "train.tensorboard": False,
     "train.snapshots": False, "train.minutes_of": "updates",
-    "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
+    "train.select_by": "loss", "train.score": False,
 }  # fmt: skip
 BAD_INPUT = 2  # exit code
 SCHEDULE_FREE = "schedule_free"  # an optimizer for the schedule `constant`
 OF_TRIALS = frozenset({  # settings for which trials have their own values, in addition
     "train.minutes", "train.updates", "train.epochs", "train.warmup_updates", "train.validate_every",
-    "data.planned_updates", "data.max_shapes",
+    "train.validate_sentences", "data.planned_updates", "data.max_shapes",
 })  # fmt: skip
 WARMUP = 100  # updates at most
+TRANSLATED = 300  # validation sentences that are translated to compare trials
 SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
 
 
@@ -64,21 +66,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Round:
-    """How long the trials of a round train, in all: `minutes` beside compiling, or `updates`."""
+    """How long trials have trained after a round: `minutes` beside compiling, or `updates`; `metric` compares them."""
 
     minutes: float = 0.0
     updates: int = 0
+    metric: str = "loss"
 
     def __str__(self) -> str:
         return f"{self.minutes:.3g} minutes" if self.minutes else f"{self.updates:,} updates"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def length(self) -> dict[str, Any]:
         """The settings that end a training."""
         return {"train.minutes": self.minutes, "train.updates": self.updates or MANY}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that end a training, and those that its score needs."""
+        translated = {"chrf": TRANSLATED, PER_CHARACTER: 0}
+        sentences = {"train.validate_sentences": translated[self.metric]} if self.metric in translated else {}
+        return self.length | sentences
 
-def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until: Round, metric: str) -> None:
+
+def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until: Round) -> None:
     """Train a trial, from the start or from where it was paused, until the end of a round; add its result to it.
 
     Args:
@@ -87,7 +97,6 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
         recipe: the recipe.
         config: that of the recipe.
         until: the end of the round.
-        metric: the score on the validation text that counts.
 
     Raises:
         RefusedRecipe: `heedful train` refuses the recipe itself, before a run begins.
@@ -99,17 +108,33 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
         given = [str(recipe), "--run", str(folder), *settings.as_arguments(first_settings(trial, config, until))]
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
         code = _run([sys.executable, "-m", "heedful", "train", *given], output)
-    log = Run.open(folder).log.read()[-1:] if (folder / CONFIG).is_file() else []
-    reached = log[0]["update"] if log else 0
-    if not log or reached in trial.updates or not math.isfinite(log[0].get(f"valid_{metric}", math.nan)):
+    run = Run.open(folder) if (folder / CONFIG).is_file() else None
+    log = run.log.read()[-1:] if run else []
+    reached, score = (log[0]["update"], _score(run, log[0], until.metric)) if log else (0, math.nan)
+    if reached in trial.updates or not math.isfinite(score):
         lines = (folder / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
         failure = lines[-1] if lines else f"exit code {code}"
         if code == BAD_INPUT and not trial.settings and not (folder / CONFIG).is_file():
             raise RefusedRecipe(failure.removeprefix("heedful: "))
         trial.failure = failure
         return
-    trial.scores.append(float(log[0][f"valid_{metric}"]))
+    trial.scores.append(score)
     trial.updates.append(reached)
+
+
+def _score(run, entry, metric):
+    """Return a score on the validation text from an entry of the log; NaN if the entry has none."""
+    if metric == PER_CHARACTER:
+        return float(entry.get("valid_loss", math.nan)) * _tokens_per_character(run)
+    return float(entry.get(f"valid_{metric}", math.nan))
+
+
+def _tokens_per_character(run: Run) -> float:
+    """Return how many tokens to predict a character of the validation text has, on its target side."""
+    pairs = map(run.task.pair_of, run.task.find_corpora(run.config)["valid"])
+    targets = [pair[1] for pair in pairs if pair is not None]
+    tokens = sum(len(ids) + 1 for ids in run.target_tokenizer.encode_batch(targets))  # with the end token
+    return tokens / sum(map(len, targets))
 
 
 def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]:
@@ -147,7 +172,15 @@ def _run(command, output):
         raise
 
 
-def metric_of(config: Config) -> str:
-    """Return the score by which trials are compared: chrF for translations, since BLEU is near 0 at first."""
+def metrics_of(config: Config) -> tuple[str, str]:
+    """Return the score by which trials are compared, and that of the last round.
+
+    Translations by a model that is hardly trained say nothing about it, and take longer than its training. Its loss per
+    character is known at once, and can be compared between vocabularies. In the last round chrF counts, since label
+    smoothing may raise the loss of the better model.
+    """
     task = find_task(config.task)
-    return "chrf" if task.translates else task.default_selection(config) or "loss"
+    if task.translates:
+        return PER_CHARACTER, "chrf"
+    metric = task.default_selection(config) or "loss"
+    return metric, metric

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -135,6 +136,24 @@ def test_the_program_cache_drops_the_least_recently_used_program():
     assert created == list("abcde")
     assert program("b")() == "b"
     assert created == list("abcdeb")
+
+
+@pytest.mark.any_backend
+def test_threads_that_waited_for_a_compilation_run_side_by_side():
+    """Guards against a first burst of requests that was computed one by one."""
+    first_call, together, calls = threading.Event(), threading.Barrier(2, timeout=20), itertools.count()
+
+    def function():
+        if next(calls) == 0:
+            first_call.wait(20)
+        else:
+            together.wait()  # fails unless two threads are here
+
+    program = ProgramCache().get("key", lambda: function)
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(program) for _ in range(3)]
+        first_call.set()
+        assert [each.result(20) for each in running] == [None] * 3
 
 
 @pytest.mark.any_backend

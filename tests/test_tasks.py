@@ -15,6 +15,7 @@ from heedful.runs.run import Run
 from heedful.runs.scores.comparison import compare
 from heedful.runs.scores.provenance import read
 from heedful.runs.training_log import SAMPLE_DATA
+from heedful.tasks.start import starting_point
 from tests.conftest import KINDS, SMALL, change, quiet, talk
 
 
@@ -304,13 +305,33 @@ def test_each_side_may_have_its_own_vocabulary_size(recipe, tmp_path):
     assert (len(source), len(target)) == (12, 9)
 
 
+@pytest.mark.any_backend
+def test_a_continued_training_has_a_low_constant_rate_unless_it_names_another(whole):
+    """Guards against a refusal of the default rate, as if it had been given."""
+
+    def start(**train):
+        return starting_point(
+            Config.from_table({"train": {"init_from": str(whole.path), **train}}, "a text")
+        ).config.train
+
+    train = start()
+    assert (train.schedule, train.learning_rate, train.warmup_updates) == ("constant", 1e-4, 100)
+    assert start(schedule="cosine").learning_rate == 1e-4
+    for name, value in (("learning_rate", 0.5), ("warmup_updates", 7)):
+        with pytest.raises(InputError, match=f"train.{name} would not be used"):
+            start(**{name: value})
+
+
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_training_continues_from_a_run_of_its_task(recipe, tmp_path, cli):
     """Guards against losing what the first training learned: the first validation is as good as its last one."""
     first = workflows.train(Config.from_toml(recipe("classify")), tmp_path / "first", quiet)
     paper = tmp_path / "paper.toml"
-    paper.write_text(recipe("classify").read_text().replace('schedule = "constant"', 'schedule = "paper"'))
+    paper.write_text(
+        recipe("classify").read_text().replace('schedule = "constant"', 'schedule = "paper"')
+        .replace("learning_rate = 1e-2\n", "").replace("warmup_updates = 2\n", "")
+    )  # fmt: skip
     said = cli("train", paper, "--run", "second", "--train.init_from", "first")
     assert said.returncode == 0, said.stderr
     assert b"weights initialised from first" in said.stdout

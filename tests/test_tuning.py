@@ -281,6 +281,19 @@ def test_minutes_decide_how_many_trials_there_are(config, tmp_path):
         plan_tuning(change(config, "--train.minutes", "30"), tmp_path, 10, 0, 1000)
     with pytest.raises(InputError, match="at least 4 trials"):
         plan_tuning(config, tmp_path, 0, 3, 1000)
+    with pytest.raises(InputError, match="instead of train.epochs"):
+        plan_tuning(change(config, "--train.epochs", "3"), tmp_path, 0, 4, 1000)
+
+
+def test_a_winner_of_minutes_has_no_epochs(config, space, tmp_path, recipe):
+    """Epochs would replace its updates."""
+    (tmp_path / "tuning").mkdir()
+    tuning = plan_tuning(change(config, "--train.epochs", "3"), tmp_path / "tuning", 60, 0, 1000)
+    tuning.trials[3].scores, tuning.trials[3].updates = [1.0], [7000]
+    table = read_recipe(recipe)
+    table["train"]["epochs"] = 3
+    won = Config.from_toml(write_outcome(tuning, change(config, "--train.epochs", "3"), table, space)[0])
+    assert (won.train.epochs, won.train.updates) == (0, 14_000)
 
 
 def test_arguments_that_contradict_each_other_are_refused(cli, recipe, tmp_path):

@@ -52,7 +52,7 @@ def new_objective(work):
     from heedful.training.objective import training_objective
 
     backend.set_seed(1)
-    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **work.model.keywords())
+    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.dtype_policy, **work.model.keywords())
     train = dataclasses.replace(work.train, schedule="paper", learning_rate=1.0, warmup_updates=1000)
     return training_objective(model, train)
 

@@ -48,7 +48,7 @@ def new_model(size, precision="float32"):
     from heedful.config import TrainConfig
 
     backend.set_seed(1)
-    policy = TrainConfig(precision=precision).policy
+    policy = TrainConfig(precision=precision).dtype_policy
     return Transformer(VOCABULARY, VOCABULARY, dtype=policy, **model_config(size).keywords())
 
 

@@ -4,7 +4,7 @@ import collections
 import threading
 from collections.abc import Callable, Hashable
 
-SIZE = 256  # programs, of a few MB each
+MAX_PROGRAMS = 256  # of a few MB each
 
 
 class ProgramCache:
@@ -16,12 +16,12 @@ class ProgramCache:
         size: maximum number of programs.
     """
 
-    def __init__(self, size: int = SIZE):
+    def __init__(self, size: int = MAX_PROGRAMS):
         self._size, self._lock = size, threading.Lock()
         self._programs: collections.OrderedDict[Hashable, _Program] = collections.OrderedDict()
 
     def get(self, key: Hashable, create: Callable[[], Callable]) -> Callable:
-        """Return the program of a key; `create` creates it if it is missing. Its first call compiles it."""
+        """Return the program of a key; if it is missing, that which `create` returns, compiled at its first call."""
         with self._lock:
             program = self._programs.get(key)
             if program is None:
@@ -36,7 +36,7 @@ class ProgramCache:
 
 
 class _Program:
-    """A program that compiles in its first call, for which other threads wait."""
+    """A program whose first call compiles it; other threads wait until that call returns."""
 
     def __init__(self, function):
         self._function, self._lock, self._compiled = function, threading.Lock(), False
@@ -45,6 +45,8 @@ class _Program:
         if self._compiled:
             return self._function(*arguments)
         with self._lock:
-            result = self._function(*arguments)
-            self._compiled = True
-            return result
+            if not self._compiled:
+                result = self._function(*arguments)
+                self._compiled = True
+                return result
+        return self._function(*arguments)

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return 1 if a check has failed."""
-    from heedful.commands.terminal import report_progress
+    from heedful.commands.terminal import print_line
     from heedful.runs.run import WEIGHTS, Run
     from heedful.workflows.selfcheck.check import check
 
@@ -24,16 +24,16 @@ def run(options: argparse.Namespace) -> int:
     batch, frozen = _examples(run)
     trained = (run.path / WEIGHTS).is_file()
     if not trained and run.checkpoints.paths():
-        run.refuse_larger_than()  # a fresh model is built from the config
+        run.refuse_larger_than()  # the config could ask for a far larger model than its states hold
     began = time.monotonic()
-    report = None if options.json else lambda finding: report_progress(str(finding))
+    report = None if options.json else lambda finding: print_line(str(finding))
     findings = check(run, batch, frozen, trained, report)
     failed = [finding for finding in findings if not finding.passed]
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
         weights = "the run's own weights" if trained else "fresh weights"
-        report_progress(
+        print_line(
             f"{len(findings) - len(failed)} of {len(findings)} checks passed, on {weights}, "
             f"in {time.monotonic() - began:.0f} s"
         )
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _examples(run):
-    """Return a batch of a run's text, or of random tokens if it names no text, and the names of frozen weights."""
+    """Return a batch of a run's text (random tokens if it names none), and name prefixes of its frozen weights."""
     from heedful.workflows import Training
     from heedful.workflows.selfcheck.random_batch import random_batch
 

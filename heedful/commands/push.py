@@ -1,4 +1,4 @@
-"""heedful push: upload an export in the Hugging Face layout to the hub."""
+"""heedful push: upload an export in the Hugging Face layout to the Hugging Face hub."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     parser.add_argument("name", help="OWNER/NAME of the model on the hub; it is created if it does not exist")
-    parser.add_argument("--folder", type=Path, help="the export (default: RUN/huggingface)")
+    parser.add_argument("--folder", type=Path, help="folder of an export of the run (default: RUN/huggingface)")
     parser.add_argument("--private", action="store_true", help="create the model as private")
     parser.add_argument("--message", default="Upload by heedful", help="commit message (default: %(default)s)")
 

@@ -12,7 +12,7 @@ OF_HTTP = (
     "host", "port", "languages", "engine", "queue", "slots", "seconds", "max_lines", "max_tokens", "api_keys",
     "allowed_host", "cors",
 )  # fmt: skip
-NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart")
+REQUIRED = ("starlette", "uvicorn", "prometheus_client")  # packages of the extra `serve`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,21 +22,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port, default=8000, help="port; 0: a free one (default: 8000)")
     parser.add_argument(
         "--languages", action="append", default=[], type=_pair, metavar="PAIR",
-        help="languages of a translator, such as pt-en; one for each, in their order (default: from its text)",
+        help="languages of a translator, such as pt-en; repeated for several, in the order of the runs (default: from "
+        "its text)",
     )  # fmt: skip
     add_engine(parser, "of translators")
     parser.add_argument("--queue", type=count, default=1024, help="texts that may wait for each run (default: 1024)")
     parser.add_argument("--slots", type=count, default=48, help="sentences decoded together by a thread (default: 48)")
-    parser.add_argument("--seconds", type=count, default=60, help="within which a request is answered (default: 60)")
-    parser.add_argument("--max-lines", type=count, default=256, help="lines in a request (default: 256)")
+    parser.add_argument("--seconds", type=count, default=60, help="time limit of a request (default: 60)")
+    parser.add_argument("--max-lines", type=count, default=256, help="most lines of a request (default: 256)")
     parser.add_argument(
-        "--max-tokens", type=count, default=1024, help="largest max_tokens of OpenAI requests (default: 1024)"
+        "--max-tokens", type=count, default=1024, help="largest max_tokens of an OpenAI request (default: 1024)"
     )
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help="accept only requests with a key of this file")
-    parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer for")
     parser.add_argument(
-        "--cors", action="append", default=[], metavar="ORIGIN", help="web page that may use the server"
-    )
+        "--allowed-host", action="append", default=[], metavar="NAME",
+        help="another host name that requests may name; * for any; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cors", action="append", default=[], metavar="ORIGIN",
+        help="origin whose web pages may use the server, such as https://example.org; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--mcp", action="store_true",
         help="speak the Model Context Protocol on standard input and output instead of HTTP, with the tools translate, "
@@ -55,7 +60,7 @@ def _pair(text):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run the command; return 1 if accepted requests were not answered, else 0."""
     from heedful import backend
     from heedful.runs.run import Run
 
@@ -87,7 +92,7 @@ def _serve_http(runs, decodes, options):
     try:
         from heedful.serve import server
     except ImportError as error:
-        if error.name not in NEEDED:
+        if error.name not in REQUIRED:
             raise
         raise InputError(
             "The server needs Starlette, uvicorn and prometheus-client: pip install 'heedful[serve]'."
@@ -114,7 +119,7 @@ def _set_glossary(translators, path):
 
 
 def _refuse_idle(options, tasks):
-    """Raise `InputError` for options that none of the runs uses, or that are for HTTP only."""
+    """Raise `InputError` for options without effect on these runs or with --mcp, and for too many --languages."""
     if options.mcp:
         parser = argparse.ArgumentParser()
         add_arguments(parser)

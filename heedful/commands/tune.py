@@ -17,24 +17,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, help="minutes for all trials together")
     parser.add_argument(
         "--trials", type=int, metavar="N",
-        help="instead of --minutes: N trials whose length is counted in updates, up to train.updates; on one machine "
-        "the result is always the same",
+        help="number of trials, instead of --minutes; their length is counted in updates, so that on one machine the "
+        "result is always the same",
     )  # fmt: skip
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the trials (default: runs/NAME-tuning)")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue a tuning that was stopped")
     parser.add_argument("--seed", type=int, help="seed of the draws (default: 1)")
     parser.epilog = (
-        "Two trials have the settings of the recipe. The others have those that heedful train --text chooses where the "
-        "recipe has none (translation, classification), and differ in width, depth, vocabulary, dropout, smoothing, "
-        "batch, learning rate, optimizer and consistency. All train for a ninth of --train.minutes (default: a sixth "
-        "of --minutes), a third of them for a third of it, and a third of those for all of it. The validation text "
-        "decides; the test text is never read. "
-        "best.toml in the folder is the winning recipe, trials.tsv and trials.png show all trials."
+        "The first two trials have the settings of the recipe, with two seeds. For translation and classification, the "
+        "third one has those that heedful train --text would choose where the recipe has none. The others vary width, "
+        "depth, vocabulary, dropout, label smoothing, batch, learning rate, optimizer and consistency. All trials "
+        "train for a ninth of the full length, the best third of them for a third of it, and the best third of those "
+        "to its end. The full length is --train.minutes (default: a sixth of --minutes), or with --trials "
+        "train.updates. The validation text decides; the test text is never scored. The folder then has best.toml, "
+        "the winning recipe, and trials.tsv and trials.png with all trials."
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; return 0, or after a signal the exit code that shells expect."""
+    """Run the command; return 0, or 128 + N after signal N."""
     from heedful.commands.terminal import report_progress, termination_interrupts
     from heedful.config import Config, read_recipe
     from heedful.workflows.tuning.halving import tune
@@ -46,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
 
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to tune, or a folder after --resume.")
-    planned = (options.minutes, options.trials, options.run, options.overrides, options.seed is not None)
-    if options.resume and any(planned):
+    planning = (options.minutes, options.trials, options.run, options.overrides, options.seed is not None)
+    if options.resume and any(planning):
         raise InputError("--resume continues a tuning as it was planned: leave out the other arguments.")
-    tuning = Tuning.load(options.resume) if options.resume else _planned(options)
+    tuning = Tuning.load(options.resume) if options.resume else _begun(options)
     recipe = tuning.folder / RECIPE
     config, table = Config.from_toml(recipe), read_recipe(recipe)
 
@@ -64,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             code = 128 + (received or [signal.SIGINT])[0]
             report_progress(f"Stopped; the trials are kept. Continue with: heedful tune --resume {tuning.folder}")
-    if not any(trial.scores for trial in tuning.trials):
-        return code or 1
+    if code and not any(trial.scores for trial in tuning.trials):
+        return code
     for path in write_outcome(tuning, config, table, search_space(tuning.complete(config), lines_of(config))):
         report_progress(str(path))
     if not code:
@@ -73,8 +74,8 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _planned(options):
-    """Return a new tuning."""
+def _begun(options):
+    """Return a new tuning, which is saved in its folder."""
     from heedful.commands.terminal import report_progress
     from heedful.workflows.tuning.planning import begin_tuning
 

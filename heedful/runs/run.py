@@ -174,7 +174,7 @@ class Run:
 
     def build_model(self) -> Any:
         """Return the run's model with fresh weights, in the precision of its config."""
-        options = self.config.model.keywords() | {"name": "transformer", "dtype": self.config.train.policy}
+        options = self.config.model.keywords() | {"name": "transformer", "dtype": self.config.train.dtype_policy}
         return self.task.build_model(self, **options)
 
     def load_model(self) -> Any:

@@ -45,7 +45,7 @@ def build_app(
         Refused: _refused, InputError: _bad_input, HTTPException: _http_error, Exception: _failed,
     })  # fmt: skip
     app = _guarded(app, hosts, keys, origins)
-    return monitor.middleware(app, {route.path for route in routes}), monitor
+    return monitor.middleware(app, routes), monitor
 
 
 def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:

@@ -2,31 +2,33 @@
 
 import functools
 import time
+from collections.abc import Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful.serve.service import Service
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)  # seconds
 
 
 class Monitor:
-    """Counts requests and their time, by path and status."""
+    """Counts requests by path and status, measures their time by path, and reports the state of the server."""
 
     def __init__(self, service: Service):
         self.service, self.answered = service, 0
         self.registry = CollectorRegistry()
         self.requests = Counter("heedful_requests", "Answered requests", ["path", "status"], registry=self.registry)
         self.seconds = Histogram(
-            "heedful_request_seconds", "Time to answer", ["path"], buckets=SECONDS, registry=self.registry
-        )
-        waiting = Gauge("heedful_pending_texts", "Texts that wait or are computed", ["run"], registry=self.registry)
-        for one in service.runs.values():
-            waiting.labels(one.name).set_function(functools.partial(getattr, one.engine, "pending"))
+            "heedful_request_seconds", "Time until the answer begins", ["path"], buckets=BUCKETS,
+            registry=self.registry,
+        )  # fmt: skip
+        pending = Gauge("heedful_pending_texts", "Texts that wait or are computed", ["run"], registry=self.registry)
+        for served in service.runs.values():
+            pending.labels(served.name).set_function(functools.partial(getattr, served.engine, "pending"))
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -40,7 +42,7 @@ class Monitor:
             problem = "draining" if service.draining else f"a thread of {dead[0]} has ended" if dead else ""
             return PlainTextResponse(problem or "ok", 503 if problem else 200)
 
-        async def health(request: Request) -> Response:  # LibreTranslate's
+        async def health(request: Request) -> Response:  # in the form of LibreTranslate
             return JSONResponse({"status": "ok"})
 
         async def metrics(request: Request) -> Response:
@@ -50,20 +52,28 @@ class Monitor:
             Route("/livez", live), Route("/readyz", ready), Route("/health", health), Route("/metrics", metrics),
         ]  # fmt: skip
 
-    def middleware(self, app: ASGIApp, known: set[str]) -> ASGIApp:
-        """Return `app` with counting; a path that is not `known` counts as `other`."""
+    def middleware(self, app: ASGIApp, routes: Sequence[Route]) -> ASGIApp:
+        """Return `app`, with each request counted by the path of its route, such as /page/{name}, or as `other`.
+
+        While the server drains, each response closes its connection.
+        """
+        fixed_paths = {route.path for route in routes}
+
+        def path_of(scope: Scope) -> str:
+            if scope["path"] in fixed_paths:
+                return scope["path"]
+            return next((route.path for route in routes if route.matches(scope)[0] is not Match.NONE), "other")
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            began, status = time.monotonic(), 500
-            path = scope["path"] if scope["path"] in known else "other"
+            began, status, seconds, path = time.monotonic(), 500, None, path_of(scope)
 
             async def sent(message: Message) -> None:
-                nonlocal status
+                nonlocal status, seconds
                 if message["type"] == "http.response.start":
-                    status = message["status"]
+                    status, seconds = message["status"], time.monotonic() - began
                     if self.service.draining:
                         message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
                 await send(message)
@@ -73,6 +83,6 @@ class Monitor:
             finally:
                 self.answered += 1
                 self.requests.labels(path, str(status)).inc()
-                self.seconds.labels(path).observe(time.monotonic() - began)
+                self.seconds.labels(path).observe(time.monotonic() - began if seconds is None else seconds)
 
         return counted

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -21,7 +22,8 @@ from heedful.serve.questions import PageModels
 from heedful.serve.requests import Refused
 from heedful.serve.service import Service
 
-POLL, HEARTBEAT = 1.0, 15.0  # seconds between two looks at the logs; between two signs of life
+POLL, HEARTBEAT = 1.0, 15.0  # seconds between reads of the logs; without an event, before a comment is sent
+MAX_DIGITS = 11  # of an update in the id of an event
 LOGS = {"log": LOG, "progress": PROGRESS}  # the names in a page, and the files
 
 
@@ -30,8 +32,7 @@ def routes(service: Service) -> list[Route]:
     models = PageModels()
 
     async def index(request: Request) -> Response:
-        names = [(html.escape(one.name, quote=True), one.task.name) for one in service.runs.values()]
-        items = "".join(f'<li><a href="/page/{name}">{name}</a> · {task}</li>' for name, task in names)
+        items = "".join(f"<li>{_link(served)} · {served.task.name}</li>" for served in service.runs.values())
         return HTMLResponse(build_index("heedful: runs", f"<h1>Runs</h1>\n<ul class=card>{items}</ul>\n"))
 
     async def page(request: Request) -> Response:
@@ -42,13 +43,13 @@ def routes(service: Service) -> list[Route]:
         except InputError as error:
             raise Refused(404, str(error)) from error
         for other in others:
-            with contextlib.suppress(InputError):  # nothing to compare with, for now
+            with contextlib.suppress(InputError):  # a run without weights yet cannot be compared
                 descriptions.append(await run_in_threadpool(models.describe, other))
         return HTMLResponse(build_document(f"{one.name} · heedful", descriptions, [], served=True))
 
     async def events(request: Request) -> Response:
-        one, last = service.find(request.path_params["name"]), request.headers.get("last-event-id", "")
-        stream = _events(service, one.run, int(last) if last.isdecimal() and len(last) < 12 else 0)
+        served, last = service.find(request.path_params["name"]), request.headers.get("last-event-id", "")
+        stream = _events(service, served.run, _seen(last))
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
     return [
@@ -57,19 +58,32 @@ def routes(service: Service) -> list[Route]:
     ]  # fmt: skip
 
 
-async def _events(service: Service, run: Run, last: int) -> AsyncIterator[str]:
-    """Yield each entry of the logs after update `last`, those that are there and those that come.
+def _link(served):
+    """Return the name of a run as HTML, with a link to its page if it has one."""
+    name = html.escape(served.name)
+    return f'<a href="/page/{quote(served.name)}">{name}</a>' if served.task.page else name
 
-    The id of an event is its update: a browser that reconnects asks for what came after the last one.
+
+def _seen(event_id):
+    """Return the last update of each log that a browser has received; 0 if its event id is none of ours."""
+    numbers = event_id.split("-")
+    known = len(numbers) == len(LOGS) and all(each.isdecimal() and len(each) <= MAX_DIGITS for each in numbers)
+    return dict(zip(LOGS, map(int, numbers), strict=True)) if known else dict.fromkeys(LOGS, 0)
+
+
+async def _events(service: Service, run: Run, seen: dict[str, int]) -> AsyncIterator[str]:
+    """Yield the entries of the logs after the updates in `seen`: those that are there, and each new one.
+
+    The id of an event holds the last update sent from each log. A browser that reconnects returns it, and receives what
+    came after.
     """
     tails, silent = {log: LogTail(run.path, name) for log, name in LOGS.items()}, 0.0
-    seen = dict.fromkeys(LOGS, last)
     while not service.draining:
         for log, tail in tails.items():
             for entry in await run_in_threadpool(_new_entries, tail):
                 if entry["update"] > seen[log]:  # a resumed training repeats some
                     seen[log], silent = entry["update"], 0.0
-                    yield _event(entry["update"], {"log": log, "entry": entry})
+                    yield _event(seen, {"log": log, "entry": entry})
         if silent >= HEARTBEAT:
             silent = 0.0
             yield ": still here\n\n"
@@ -85,5 +99,5 @@ def _new_entries(tail: LogTail) -> list[dict[str, Any]]:
         return []
 
 
-def _event(number: int, content: Any) -> str:
-    return f"id: {number}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
+def _event(seen: dict[str, int], content: Any) -> str:
+    return f"id: {'-'.join(map(str, seen.values()))}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"

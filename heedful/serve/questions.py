@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -21,12 +22,12 @@ from heedful.runs.run import Run
 from heedful.serve.requests import ANY, RETRY_AFTER, TEXT, WHOLE, Field, Refused, read_fields
 from heedful.serve.service import Served, Service
 
-WAITING = 16  # questions that are answered or wait at a time
-VARIANT = {"source": Field(ANY, ...), "off": Field(ANY), "checkpoint": Field(WHOLE)}
+MAX_QUESTIONS = 16  # that are answered or wait at a time
+READING = {"source": Field(ANY, ...), "off": Field(ANY), "checkpoint": Field(WHOLE)}  # of look and write
 QUESTIONS = {
-    "look": VARIANT | {"target": Field(ANY, ...)},
+    "look": READING | {"target": Field(ANY, ...)},
     "score": {"variants": Field(ANY, ...), "checkpoint": Field(WHOLE)},
-    "write": VARIANT | {"prefix": Field(ANY), "width": Field(WHOLE, 1), "tokens": Field(WHOLE, 0, 0)},
+    "write": READING | {"prefix": Field(ANY), "width": Field(WHOLE, 1), "tokens": Field(WHOLE, 0, 0)},
     "nearest": {"text": Field(TEXT, ...)},
 }  # fmt: skip
 
@@ -39,13 +40,14 @@ class PageModels:
 
     def __init__(self) -> None:
         self._models: dict[str, tuple[Any, PageModel]] = {}
-        self._lock, self._waiting = threading.Lock(), 0
+        self._loading = threading.Lock()  # held for seconds, while a model is loaded
+        self._counting, self._questions = threading.Lock(), 0
 
     def open(self, served: Served) -> PageModel:
         """Return the model of a run, with its current weights; `InputError` if a page can show nothing of the run."""
         state = served.run.weights_path().stat()
         version = state.st_mtime_ns, state.st_size
-        with self._lock:
+        with self._loading:
             if served.name not in self._models or self._models[served.name][0] != version:
                 run = Run.open(served.run.path).with_text(served.run.named_text)
                 self._models[served.name] = version, PageModel(run)
@@ -53,7 +55,7 @@ class PageModels:
 
     def describe(self, served: Served) -> dict[str, Any]:
         """Return the description of a run for a page that asks this server."""
-        api = f"/api/runs/{served.name}"
+        api = f"/api/runs/{quote(served.name)}"
         description = self.open(served).about | {"name": served.name, "api": api, "events": f"{api}/events"}
         if served.task.translates and (glossary := served.predictor.glossary):
             description["glossary"] = [*glossary.terms.items()]
@@ -61,59 +63,59 @@ class PageModels:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Answer a question; `Refused` (429) if too many wait."""
-        with self._lock:
-            if self._waiting >= WAITING:
+        """Hold a place for a question in this context; `Refused` (429) if all are taken."""
+        with self._counting:
+            if self._questions >= MAX_QUESTIONS:
                 raise Refused(429, "Too many questions are waiting.", Retry_After=RETRY_AFTER)
-            self._waiting += 1
+            self._questions += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._waiting -= 1
+            with self._counting:
+                self._questions -= 1
 
 
 def routes(service: Service, models: PageModels) -> list[Route]:
     """Return the route of the questions."""
 
     async def question(request: Request) -> Response:
-        one, asked = service.find(request.path_params["name"]), request.path_params["question"]
+        served, asked = service.find(request.path_params["name"]), request.path_params["question"]
         if asked not in QUESTIONS:
-            raise Refused(404, f"There is no question {asked!r}; known are {', '.join(QUESTIONS)}.")
+            raise Refused(404, f"There is no question {asked!r}; choose one of {', '.join(QUESTIONS)}.")
         given = await read_fields(request, QUESTIONS[asked], service.limits)
         if len(given.get("text", "")) > service.limits.characters:
-            raise Refused(413, f"The text may have {service.limits.characters:,} characters.")
-        until = time.monotonic() + service.limits.seconds
-        lines = _answer(models, one, asked, given, until)
+            raise Refused(413, f"The text may have at most {service.limits.characters:,} characters.")
+        deadline = time.monotonic() + service.limits.seconds
+        events = _answer(models, served, asked, given, deadline)
         if asked != "write":
-            return JSONResponse(await run_in_threadpool(next, lines))
-        first = await run_in_threadpool(next, lines, None)  # which fails if the question makes no sense
-        return StreamingResponse(_as_lines(first, lines), media_type="application/x-ndjson")
+            return JSONResponse(await run_in_threadpool(next, events))
+        first = await run_in_threadpool(next, events, None)  # before the stream begins: an error has a status then
+        return StreamingResponse(_as_lines(first, events), media_type="application/x-ndjson")
 
     return [Route("/api/runs/{name}/{question}", question, methods=["POST"])]
 
 
-def _answer(models, served, asked, given, until) -> Iterator[Any]:
+def _answer(models, served, asked, given, deadline) -> Iterator[Any]:
     """Yield the answer to a question; that of `write` piece by piece."""
     with models.turn():
         model = models.open(served)
         if asked == "write":
             for event in model.write(**given):
-                _require_time(until)
+                _refuse_after(deadline)
                 yield event
         elif asked == "score":
             scores = {}
             for number, scored in model.score(**given):
-                _require_time(until)
+                _refuse_after(deadline)
                 scores[number] = scored
             yield {"scores": [scores[number] for number in range(len(scores))]}
         else:
             yield getattr(model, asked)(**given)
 
 
-def _require_time(until):
-    if time.monotonic() > until:
-        raise Refused(504, "There was no time for a whole answer.", Retry_After=RETRY_AFTER)
+def _refuse_after(deadline):
+    if time.monotonic() > deadline:
+        raise Refused(504, "The answer took too long.", Retry_After=RETRY_AFTER)
 
 
 def _as_lines(first, rest) -> Iterator[str]:

@@ -268,7 +268,7 @@ def _examples(run, corpus, batch_tokens, max_shapes, weighted=False):
 def _class_weights(config, labels):
     """Return the weight of each class (C,)."""
     classes, train = config.data.labels, config.train
-    given = train.weights_of_classes()
+    given = train.parsed_class_weights()
     if unknown := sorted(given.keys() - set(classes)):
         raise InputError(f"train.class_weights names the class {unknown[0]!r}; there are {', '.join(classes)}.")
     if given:

@@ -32,7 +32,6 @@ OWN_AROUND_ENCODER = (
     "untrained_head",
 )
 # Instead of the paper's schedule.
-DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": FINE_TUNING_RATE, "warmup_updates": 100}
 
 
@@ -84,7 +83,9 @@ def starting_point(config: Config) -> Start:
         )
     train = config.train
     if train.schedule == "paper":
-        if changed := [name for name in ("learning_rate", "warmup_updates") if getattr(train, name) != DEFAULTS[name]]:
+        default_rate = dataclasses.replace(train, learning_rate=None).rate(config.model.d_model)
+        usual = {"learning_rate": default_rate, "warmup_updates": TrainConfig.warmup_updates}
+        if changed := [name for name, value in usual.items() if getattr(train, name) != value]:
             raise InputError(
                 f"train.{changed[0]} would not be used: a training that continues from {before.path} has a constant "
                 'learning rate unless train.schedule is set. Set it, such as train.schedule = "constant".'

@@ -91,4 +91,4 @@ class Consistency:
 
 def consistency_of(train: TrainConfig) -> Consistency | None:
     """Return the `Consistency` of a config, or None."""
-    return None if train.consistency == "none" else Consistency(train.consistency, train.weight_of_consistency)
+    return None if train.consistency == "none" else Consistency(train.consistency, train.effective_consistency_weight)

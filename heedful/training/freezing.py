@@ -80,7 +80,7 @@ def rate_factors(model: "keras.Model", train: TrainConfig) -> dict[str, float]:
     Raises:
         InputError: a pattern matches no weight.
     """
-    factors, weights = train.factors(), model.trainable_weights
+    factors, weights = train.parsed_rate_factors(), model.trainable_weights
     _require_matches(
         [name_in_model(weight) for weight in weights], [pattern for pattern, _ in factors], "train.rate_factors"
     )

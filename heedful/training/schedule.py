@@ -9,7 +9,7 @@ from keras import ops
 
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
-from heedful.config.train import ENDING, SCHEDULES
+from heedful.config.train import SCHEDULES, SCHEDULES_WITH_END
 from heedful.training.pace import Pace
 
 NO_PACE = {"start": 0.0, "position": 0.0, "speed": 1.0}  # that of the schedule as planned
@@ -50,7 +50,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     ):
         if kind not in SCHEDULES:
             raise ValueError(f"Unknown schedule {kind!r}: choose one of {', '.join(SCHEDULES)}.")
-        if kind in ENDING and not updates:
+        if kind in SCHEDULES_WITH_END and not updates:
             raise ValueError(f"The schedule {kind!r} needs the number of updates at which it ends.")
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
         self.updates, self.final, self.micro_batches, self.decay_share = updates, final, micro_batches, decay_share
@@ -64,7 +64,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     def rate_at(self, update: Any) -> Any:
         """Return the learning rate at an update: its number, from 1, as a float32 tensor."""
         warmup = max(self.warmup_updates, 1)
-        if self.kind in ENDING:
+        if self.kind in SCHEDULES_WITH_END:
             return self._ending_rate_at(update)
         rising = ops.minimum(update / warmup, 1.0)
         if self.kind == "paper":

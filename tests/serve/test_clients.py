@@ -151,9 +151,11 @@ def test_metrics_count_without_personal_labels(client):
     text = "uma frase secreta"
     client.post("/translate", json={"q": text, "target": "en"}, headers={"user-agent": "someone"})
     client.get(f"/nothing/{text}")
+    client.get(f"/page/{text}")
     reported = client.get("/metrics").text
     assert 'heedful_requests_total{path="/translate",status="200"}' in reported
     assert 'path="other",status="404"' in reported
+    assert 'heedful_requests_total{path="/page/{name}",status="404"}' in reported
     assert text not in reported
     assert "someone" not in reported
     assert client.get("/livez").text == client.get("/readyz").text == "ok"

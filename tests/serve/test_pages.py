@@ -2,6 +2,8 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -9,23 +11,23 @@ import pytest
 from heedful.core.special_tokens import END_ID
 from heedful.runs.run import Run
 from heedful.serve import pages
-from heedful.serve.questions import WAITING
+from heedful.serve.questions import MAX_QUESTIONS, PageModels
 from tests.serve.conftest import running
 
 pytestmark = pytest.mark.any_backend
 
 
 def read_events(address, name, count, **headers):
-    """Return the first events of a run as (id, content)."""
+    """Return the first events of a run as (last updates of both logs, content)."""
     found = []
     with httpx.stream("GET", f"{address}/api/runs/{name}/events", headers=headers, timeout=20) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        number = None
+        seen = None
         for line in answer.iter_lines():
             if line.startswith("id: "):
-                number = int(line[4:])
+                seen = tuple(map(int, line[4:].split("-")))
             elif line.startswith("data: "):
-                found.append((number, json.loads(line[6:])))
+                found.append((seen, json.loads(line[6:])))
                 if len(found) == count:
                     return found
     raise AssertionError("the stream ended")
@@ -44,11 +46,35 @@ def test_events_follow_the_logs_and_resume(address, service, runs, monkeypatch):
     run = Run.open(runs / "writer")
     updates = [entry["update"] for entry in run.log.read()]
     first = read_events(address, "writer", len(updates))
-    assert [number for number, _ in first] == updates
+    assert [seen for seen, _ in first] == [(update, 0) for update in updates]
     assert first[0][1]["entry"] == run.log.read()[0]
     run.log.append({"update": 1000, "loss": 1.5}, "progress.jsonl")
-    [(number, content)] = read_events(address, "writer", 1, **{"last-event-id": str(updates[-1])})
-    assert (number, content) == (1000, {"log": "progress", "entry": {"update": 1000, "loss": 1.5}})
+    progress = {"log": "progress", "entry": {"update": 1000, "loss": 1.5}}
+    [(seen, content)] = read_events(address, "writer", 1, **{"last-event-id": f"{updates[-1]}-999"})
+    assert (seen, content) == ((updates[-1], 1000), progress)
+    # the entry of the log for an update whose progress was sent before the connection was lost
+    missed = read_events(address, "writer", 1, **{"last-event-id": f"{updates[-2] if len(updates) > 1 else 0}-1000"})
+    assert [content["entry"]["update"] for _, content in missed] == [updates[-1]]
+    for unknown in ("7", "a-b", "1-2-3"):
+        assert read_events(address, "writer", 1, **{"last-event-id": unknown}) == first[:1]
+
+
+def test_a_model_that_loads_does_not_hold_up_other_questions():
+    """Guards against a server that stood still while the model of a page was loaded."""
+    models = PageModels()
+    with models._loading, ThreadPoolExecutor(1) as pool:
+
+        def take_turn():
+            with models.turn():
+                return "answered"
+
+        assert pool.submit(take_turn).result(timeout=20) == "answered"
+
+
+def test_links_to_runs_with_odd_names_lead_to_their_pages():
+    served = SimpleNamespace(name="50% a#2?<b>", task=SimpleNamespace(page=True))
+    assert pages._link(served) == '<a href="/page/50%25%20a%232%3F%3Cb%3E">50% a#2?&lt;b&gt;</a>'
+    assert pages._link(SimpleNamespace(name="a", task=SimpleNamespace(page=False))) == "a"
 
 
 def ask(client, question, **fields):
@@ -108,7 +134,7 @@ def test_targets_that_do_not_fit_are_refused(client, name, fields):
 
 def test_clients_that_leave_free_their_place(address, client):
     """Twice as many as may wait leave in the middle of a stream; the next question is answered."""
-    for _ in range(2 * WAITING):
+    for _ in range(2 * MAX_QUESTIONS):
         with httpx.stream("POST", f"{address}/api/runs/writer/write", json={"source": [5, 6]}, timeout=60) as answer:
             next(answer.iter_lines())
     deadline = time.monotonic() + 20

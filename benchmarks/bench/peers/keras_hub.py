@@ -17,7 +17,7 @@ class KerasHub:
 
         sizes = work.model
         keras.utils.set_random_seed(1)
-        keras.config.set_dtype_policy(work.train.policy)
+        keras.config.set_dtype_policy(work.train.dtype_policy)
         source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("source", "target"))
         embedding = keras_hub.layers.ReversibleEmbedding(work.vocab_size, sizes.d_model, mask_zero=True)
         positions = keras_hub.layers.SinePositionEncoding()

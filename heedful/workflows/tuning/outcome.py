@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import Config, settings
-from heedful.config.train import ENDING
+from heedful.config.train import SCHEDULES_WITH_END
 from heedful.core.storage import write_text
 from heedful.inspection.style import COLORS, panels, save, styled
 from heedful.tasks.suggestions import intervals
@@ -109,9 +109,9 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     named = settings.names_in(table)
     length |= {name: value for name, value in intervals(trial.updates[-1]).items() if name not in named}
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
-    ends = {} if schedule_free or values["train.schedule"] in ENDING else {"train.schedule": "cosine"}
+    ends = {} if schedule_free or values["train.schedule"] in SCHEDULES_WITH_END else {"train.schedule": "cosine"}
     keys = {*named, *chosen_values, *trial.settings, *length, *ends}
-    keys -= {"train.minutes_of"} if last.minutes else {"train.minutes", "train.minutes_of"}
+    keys -= {"train.epochs", "train.minutes_of"} if last.minutes else {"train.minutes", "train.minutes_of"}
     values |= length | ends
     noise = tuning.second_seed_difference()
     first, reached_round = tuning.rounds[0], tuning.rounds[len(trial.scores) - 1]

@@ -69,7 +69,7 @@ def _chosen_for_text(asked: Config, config: Config, names: Iterable[str], minute
         minutes: of the tuning.
         report: called with each line for the user.
     """
-    if "loss" in metrics_of(config):  # it depends on the vocabulary and on the length of the texts
+    if "loss" in metrics_of(config):  # losses with other vocabularies or lengths of texts cannot be compared
         return {}
     fixed = {*names}
     if fixed & {"train.learning_rate", "train.warmup_updates"}:  # these made the peak
@@ -116,6 +116,8 @@ def plan_tuning(
                 f"{minutes:g} minutes are too few for trials of up to {rounds[-1]}: give more (--minutes), or "
                 "shorter trainings (--train.minutes)."
             )
+    elif config.train.epochs:
+        raise InputError("--trials counts updates: set train.updates instead of train.epochs, or tune for --minutes.")
     if count < MIN_TRIALS:
         raise InputError(f"Tuning compares at least {MIN_TRIALS} trials.")
     tuning = Tuning(folder, rounds, [], minutes, chosen or {})

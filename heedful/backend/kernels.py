@@ -16,13 +16,13 @@ if NAME == "jax":
 elif NAME == "torch":
     import torch
 
-LARGEST_FUSED_HEAD = 128  # head size that cuDNN's attention accepts on every GPU that has it
+LARGEST_FUSED_HEAD = 128  # largest head size that cuDNN's fused attention accepts on every GPU that supports it
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None) -> Tensor:
     """Return scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 
-    GPUs, torch and TensorFlow use the function of the library, with a fused kernel if available. JAX on a CPU uses a
+    JAX on accelerators, torch and TensorFlow use the attention of the library, which may be fused. JAX on a CPU uses a
     custom gradient, see `xla_gradients`.
 
     Args:
@@ -37,15 +37,15 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None =
         return xla_gradients.attend(query, keys, values, visible)
     if NAME == "jax":
         return _attend_on_accelerator(query, keys, values, visible)
-    if keys.shape[2] == 1 and NAME == "tensorflow":  # its kernel refuses a single key head
+    if keys.shape[2] == 1 and NAME == "tensorflow":  # Keras repeats several key heads there, but not one
         keys, values = (ops.repeat(x, query.shape[2], axis=2) for x in (keys, values))
     return ops.dot_product_attention(query, keys, values, mask=visible)
 
 
 def _attend_on_accelerator(query, keys, values, visible):
-    """Return `attend` of JAX's own function, with cuDNN's fused kernel where it fits.
+    """Compute `attend` with JAX's own function, by cuDNN's fused kernel where that applies.
 
-    Keras would try cuDNN's kernel for every mask, and log the failure each time.
+    Keras would try cuDNN's kernel for every mask, and log each failure.
     """
     import jax
 
@@ -66,7 +66,7 @@ def _fits_cudnn(query, keys, visible):
     return sixteen_bits and size % 8 == 0 and size <= LARGEST_FUSED_HEAD and even and has_fused_attention()
 
 
-def layer_norm(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
+def layer_norm(x: Tensor, gain: Tensor, shift: Tensor | None, epsilon: float) -> Tensor:
     """Normalise each vector of x (B, T, D) to mean 0 and variance 1, then scale and shift it (Ba et al. 2016).
 
     Means are computed in at least float32. JAX on a CPU uses a custom gradient, as in `attend`.
@@ -83,7 +83,7 @@ def layer_norm(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor
     if jax_on_cpu():
         weights = (None if y is None else ops.convert_to_tensor(y) for y in (gain, shift))
         return xla_gradients.layer_norm(x, *weights, epsilon)
-    if NAME == "torch":  # the same kernel by the size of the gain: Keras asks x, whose sizes are unknown to exports
+    if NAME == "torch":  # Keras would take the size of the axis from x, where an export does not know it
         wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
         gain, shift = (None if y is None else ops.convert_to_tensor(y, wide.dtype) for y in (gain, shift))
         normal = torch.nn.functional.layer_norm(wide, tuple(gain.shape), gain, shift, epsilon)

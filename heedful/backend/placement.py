@@ -20,8 +20,9 @@ DEVICE_AXIS = "rows"  # name of the axis of devices
 # Name of a batch array with several processes: 1 in each row of a process that wants to stop, else 0.
 STOP_WISHES = "stop_wishes"
 _devices: list[Any] = []  # the devices that share the rows of a batch; empty: the default device computes alone
-# Whether each device holds only a shard of the weights, and whether code runs on the rows of one device.
+# Whether each device keeps only a shard of the weights.
 _shards_weights: contextvars.ContextVar[bool] = contextvars.ContextVar("shards_weights", default=False)
+# Whether the running code sees the rows of one device.
 _in_shard_map: contextvars.ContextVar[bool] = contextvars.ContextVar("in_shard_map", default=False)
 
 
@@ -47,12 +48,11 @@ def using_devices(count: int = 0, processes: bool = False, shard: bool = False) 
 
     Args:
         count: as for `training_devices`.
-        processes: whether the devices of all joined processes are used, which all run the same programs in this
-            context; otherwise those of this process.
+        processes: whether to use the devices of all joined processes, which must run the same programs in this
+            context, or only those of this process.
         shard: whether each device keeps a part of the weights, instead of a copy.
     """
-    every = training_devices(count)
-    count, before = every // process_count(), _devices[:]
+    count, before = training_devices(count) // process_count(), _devices[:]
     _devices.clear()
     if count > 1 or (processes and process_count() > 1):
         import jax
@@ -77,7 +77,7 @@ def _sharding(*axes):
 
 
 def distribute(variables: Iterable[keras.Variable]) -> None:
-    """Put each variable on every device that trains, a copy or its part; `collect` takes it back."""
+    """Give each device that trains a copy of each variable, or its shard; `collect` undoes this."""
     if _devices:
         forget_copies()  # of the last validation
         for variable in variables:
@@ -94,7 +94,10 @@ def keep_distribution(values: Any) -> Any:
 
 
 def _sharding_of(value):
-    """Return the sharding of a variable: along the first axis whose size the device count divides, or replicated."""
+    """Return the sharding of a variable: replicated, unless weights are sharded and it has several axes.
+
+    Then it is split along the first axis whose size is a multiple of the number of devices, if there is one.
+    """
     if _shards_weights.get() and value.ndim > 1:
         for axis, size in enumerate(value.shape):
             if size % len(_devices) == 0:
@@ -126,8 +129,8 @@ def collect(variables: Iterable[keras.Variable]) -> None:
     variables = [variable for variable in variables if len(variable.value.sharding.device_set) > 1]
     elsewhere = [variable for variable in variables if not is_whole_here(variable)]
     if elsewhere:
-        copied = jax.jit(lambda values: values, out_shardings=_sharding())
-        for variable, value in zip(elsewhere, copied([variable.value for variable in elsewhere]), strict=True):
+        replicate = jax.jit(lambda values: values, out_shardings=_sharding())
+        for variable, value in zip(elsewhere, replicate([variable.value for variable in elsewhere]), strict=True):
             variable.assign(value)
     for variable in variables:
         value = variable.value
@@ -136,7 +139,7 @@ def collect(variables: Iterable[keras.Variable]) -> None:
 
 
 def is_whole_here(array: Any) -> bool:
-    """Return whether this process has all parts of a variable or an array, which several may share."""
+    """Return whether this process has all parts of a variable or an array; they may be spread over processes."""
     if NAME != "jax":
         return True
     import jax
@@ -179,7 +182,7 @@ def sum_over_devices(
     over the devices too.
 
     Args:
-        function: it may read and change the variables of `model`.
+        function: it may read all variables of `model`, and change those that are not trainable.
         model: the model.
         batch: arrays by name, with the same number of rows.
         replicated: names of the arrays that every device gets whole.
@@ -188,10 +191,10 @@ def sum_over_devices(
         return function(batch)
     import jax
 
-    every, mesh = jax.sharding.PartitionSpec(), _sharding().mesh
+    whole, by_rows = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(DEVICE_AXIS)
     rows = {name: _divisible(array) for name, array in batch.items() if name not in replicated}
     others = {name: batch[name] for name in replicated if name in batch}
-    variables, changing = model.variables, model.non_trainable_variables
+    variables, non_trainable = model.variables, model.non_trainable_variables
     pack, unpack = _joined_into_one(variables)
 
     def local(values, rows, others):
@@ -201,21 +204,20 @@ def sum_over_devices(
                 sums = function(rows | others)
         finally:
             _in_shard_map.reset(inside)
-        after = [scope.get_current_value(variable) for variable in changing]
-        return jax.lax.psum(sums, DEVICE_AXIS), after
+        new_values = [scope.get_current_value(variable) for variable in non_trainable]
+        return jax.lax.psum(sums, DEVICE_AXIS), new_values
 
-    parts = jax.sharding.PartitionSpec(DEVICE_AXIS)
-    shared = jax.shard_map(
-        local, mesh=mesh, in_specs=(every, parts, every), out_specs=(every, every), check_vma=False
-    )  # fmt: skip
-    sums, after = shared(pack([variable.value for variable in variables]), rows, others)
-    for variable, value in zip(changing, after, strict=True):
+    on_devices = jax.shard_map(
+        local, mesh=_sharding().mesh, in_specs=(whole, by_rows, whole), out_specs=(whole, whole), check_vma=False
+    )
+    sums, new_values = on_devices(pack([variable.value for variable in variables]), rows, others)
+    for variable, value in zip(non_trainable, new_values, strict=True):
         variable.assign(value)
     return sums
 
 
 def _joined_into_one(variables):
-    """Return `pack` and `unpack`: they join the trainable float32 values of `variables` into one vector, and split it.
+    """Return `pack`, which joins the trainable float32 values of `variables` into one vector, and its inverse `unpack`.
 
     So processes exchange one gradient array: Gloo needs milliseconds per array.
     """
@@ -241,7 +243,7 @@ def _joined_into_one(variables):
 
 
 def _with_float32_gradient():
-    """Return the identity with a float32 gradient: in mixed precision, that of a weight may be bfloat16."""
+    """Return the identity with its gradient in float32: in mixed precision a weight's gradient may be bfloat16."""
     import jax
 
     identity = jax.custom_vjp(lambda values: values)
@@ -275,8 +277,8 @@ def device_summary(count: int = 0) -> str:
 def feed(batches: Iterable[Any], example: Any) -> Any:
     """Return the iterator `batches` in a form that `fit` accepts; its items are dicts of arrays like `example`.
 
-    TensorFlow infers shapes from the first two batches and refuses a third that differs, so every axis is declared as
-    unknown there.
+    TensorFlow would infer shapes from the first two batches and refuse a later one that differs: its signature leaves
+    every axis unknown.
     """
     if NAME != "tensorflow":
         return ((batch,) for batch in batches)

@@ -12,9 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from heedful.backend.tensors import Tensor
-
-HIDDEN_SCORE = -1e30  # the score of a hidden key: its weight is exactly 0
+from heedful.backend.tensors import HIDDEN_SCORE, Tensor
 
 
 @jax.custom_vjp

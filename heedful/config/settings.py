@@ -20,11 +20,11 @@ from heedful.core.errors import InputError
 from heedful.core.validation import from_dict
 
 COMMAND_LINE = "command line"  # the origin of a setting
-# Settings of a recipe that a setting on the command line replaces: they belong to the recipe's own value.
+# Settings of a recipe that are dropped when the command line has the key: they belong to the value that it replaces.
 REPLACED = {
     "model.size": tuple(f"model.{name}" for name in SET_BY_SIZE),
     "data.corpus": tuple(f"data.{name}" for name in ("train", "valid", "test", "origin", "general", "general_valid")),
-    "data.batch_tokens": ("data.batch_sentences",),  # which would be used instead
+    "data.batch_tokens": ("data.batch_sentences",),  # it would take precedence
 }
 
 
@@ -56,32 +56,33 @@ def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
 
 
 def of_table(table: dict[str, Any], arguments: Sequence[str] = ()) -> Config:
-    """Return the config of a table like that of a recipe, with arguments applied as in `override`, in place."""
+    """Return the config of a table like that of a recipe, to which arguments are applied as in `override`, in place."""
     given = list(_pairs(arguments))
     for name in _replaced(table, given):
         section, _, key = name.partition(".")
-        table[section] = {other: value for other, value in table[section].items() if other != key}
-    for flag, text in given:
-        *path, key = flag.removeprefix("--").split(".")
+        del table[section][key]
+    for name, text in given:
+        *path, key = name.split(".")
         kind: Any = Config
         section_table = table
         for section in path:
             kind = typing.get_type_hints(kind).get(section)
             if not dataclasses.is_dataclass(kind):
-                near = difflib.get_close_matches(flag.removeprefix("--"), meanings(), 1)
+                near = difflib.get_close_matches(name, meanings(), 1)
                 advice = f"did you mean --{near[0]}?" if near else f"the sections are {', '.join(sections())}."
-                raise InputError(f"Unknown setting {flag}; {advice}")
+                raise InputError(f"Unknown setting --{name}; {advice}")
             section_table = section_table.setdefault(section, {})
-        if (name := flag.removeprefix("--")) in RENAMED:
-            raise InputError(f"{flag} is now called --{RENAMED[name]}.")
+        if name in RENAMED:
+            raise InputError(f"--{name} is now called --{RENAMED[name]}.")
         section_table[key] = _value(text, typing.get_type_hints(kind).get(key))
-    return Config.from_table(table, "command line")
+    return Config.from_table(table, COMMAND_LINE)
 
 
 def _replaced(table: Mapping[str, Any], given: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the full names of the settings in a recipe's table that given (flag, text) pairs replace."""
-    names = {flag.removeprefix("--"): text for flag, text in given}
-    if names.get("data.corpus") == table.get("data", {}).get("corpus", "files"):
+    """Return the full names of the settings in a recipe's table that given pairs of name and text replace."""
+    names = dict(given)
+    corpus = names.get("data.corpus")
+    if corpus is not None and _value(corpus, str) == table.get("data", {}).get("corpus", "files"):
         del names["data.corpus"]  # it is that of the recipe
     written = {f"{section}.{key}" for section, keys in table.items() if isinstance(keys, dict) for key in keys}
     return [name for given_name in names for name in REPLACED.get(given_name, ()) if name in written - names.keys()]
@@ -94,14 +95,13 @@ def as_arguments(values: Mapping[str, Any]) -> list[str]:
 
 def given_names(arguments: Sequence[str]) -> list[str]:
     """Return the full names of the settings in arguments as in `override`."""
-    return [flag.removeprefix("--") for flag, _ in _pairs(arguments)]
+    return [name for name, _ in _pairs(arguments)]
 
 
 def given_values(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the values in arguments as in `override`, by full name; those of unknown settings are texts."""
+    """Return the values in arguments as in `override`, by full name; those of unknown settings are parsed as TOML."""
     kinds = {f"{section}.{name}": kind for section in sections() for name, kind in _kinds(section).items()}
-    given = ((flag.removeprefix("--"), text) for flag, text in _pairs(arguments))
-    return {name: _value(text, kinds.get(name)) for name, text in given}
+    return {name: _value(text, kinds.get(name)) for name, text in _pairs(arguments)}
 
 
 def flat(config: Config) -> dict[str, Any]:
@@ -135,12 +135,11 @@ def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, st
             came_from |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
         for name in _replaced(table, pairs):
             del came_from[name]
-    given = dict.fromkeys((flag.removeprefix("--") for flag, _ in pairs), COMMAND_LINE)
-    sizes = REPLACED["model.size"]
+    given = dict.fromkeys((name for name, _ in pairs), COMMAND_LINE)
     came_from |= given
     if recipe or "model.size" in given:
-        came = f"model.size, {came_from.get('model.size', 'the default')}"
-        came_from = dict.fromkeys(sizes, came) | came_from
+        origin_of_sizes = f"model.size, {came_from.get('model.size', 'the default')}"
+        came_from = dict.fromkeys(REPLACED["model.size"], origin_of_sizes) | came_from
     return came_from
 
 
@@ -150,11 +149,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     overrides: list[str] = []
     wants_value = False
     for argument in arguments:
-        flag, together, _ = argument.partition("=")
+        flag, equals, _ = argument.partition("=")
         if flag.startswith("--"):  # never the value of the previous flag
             is_setting = "." in flag or flag == "--name"
             (overrides if is_setting else options).append(argument)
-            wants_value = is_setting and not together
+            wants_value = is_setting and not equals
         else:
             (overrides if wants_value else options).append(argument)
             wants_value = False
@@ -162,21 +161,22 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of flag and value; raise `InputError` if either is missing."""
+    """Yield pairs of name and text; raise `InputError` if either is missing."""
     words = iter(arguments)
     for word in words:
-        flag, together, value = word.partition("=")
+        flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
             raise InputError(f"Unexpected argument {word!r}.")
-        if not together:
-            value = next(words, "--")
-            if value.startswith("--"):
+        if not equals:
+            following = next(words, None)
+            if following is None or following.startswith("--"):
                 raise InputError(f"{flag} needs a value; write one that begins with two dashes as {flag}=VALUE.")
-        yield flag, value
+            value = following
+        yield flag.removeprefix("--"), value
 
 
 def _value(text: str, kind: Any) -> Any:
-    """Parse a TOML value. Anything else is a string, and so is a number where `kind` expects strings."""
+    """Parse a TOML value. Text that is not TOML is a string; so is any single value where `kind` expects strings."""
     try:
         value = tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):  # not TOML, or too many digits or brackets for Python
@@ -193,7 +193,7 @@ def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names_in(table: Mapping[str, Any]) -> list[str]:
-    """Return the full names of the settings in the sections of a recipe, as a table that was read from TOML."""
+    """Return the full names of the settings in the sections of a recipe's table."""
     return [f"{section}.{key}" for section, each in table.items() if isinstance(each, Mapping) for key in each]
 
 
@@ -201,7 +201,7 @@ def recipe_toml(values: Mapping[str, Any], comments: Mapping[str, str] | None = 
     """Return settings as a recipe.
 
     Args:
-        values: by full names, in the order within their sections; in those, None is left out.
+        values: by full name, in the order to write within each section. None in a section is left out.
         comments: of settings. A comment equal to that of the preceding setting is not repeated.
         head: lines of a comment at the top.
     """
@@ -264,10 +264,10 @@ def add_options(parser: argparse.ArgumentParser, section: str, without: Sequence
         group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
 
 
-def given_options(config: Config, section: str, options: argparse.Namespace, **uses: bool) -> Any:
+def given_options(config: Config, section: str, options: argparse.Namespace, **search_facts: bool) -> Any:
     """Return a section of a config, updated with the given options of `add_options` and checked.
 
-    `uses` are further arguments of `DecodeConfig.refuse_idle`.
+    `search_facts` are further arguments of `DecodeConfig.refuse_idle`.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that contradict each other.
@@ -275,7 +275,7 @@ def given_options(config: Config, section: str, options: argparse.Namespace, **u
     given = option_values(section, options)
     updated = with_values(getattr(config, section), given)
     if section == "decode":
-        updated.refuse_idle(given, **uses)
+        updated.refuse_idle(given, **search_facts)
     return updated
 
 
@@ -301,9 +301,9 @@ def _fields(section: str) -> Iterator[tuple[str, str, Any, str]]:
 
 def _fields_of(kind_of_section: type, defaults: Any) -> Iterator[tuple[str, str, Any, str]]:
     """Yield name, type, default and meaning (the docstring under the field) of a section's settings."""
-    meanings = _texts_of(kind_of_section)
+    texts = _texts_of(kind_of_section)
     for item in dataclasses.fields(kind_of_section):
-        annotation, text = meanings[item.name]
+        annotation, text = texts[item.name]  # Literal['a', 'b'] is shown as ['a', 'b']
         yield item.name, annotation.replace("Literal", ""), getattr(defaults, item.name, None), text
 
 

@@ -30,6 +30,10 @@ class LayerNorm(LoadableLayer, keras.layers.LayerNormalization):
 class RMSNorm(LoadableLayer, keras.layers.RMSNormalization):
     """Keras' layer over the last axis, computed by `backend.rms_norm`."""
 
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.supports_masking = True  # Keras says so of its layer norm only
+
     def call(self, inputs: Tensor) -> Tensor:
         return keras.ops.cast(backend.rms_norm(inputs, self.scale, self.epsilon), self.compute_dtype)
 
@@ -40,7 +44,7 @@ class Norm:
 
     Args:
         kind: `layer` (Ba et al. 2016), or `rms`, which does not centre and has no bias (Zhang and Sennrich 2019).
-        epsilon: added to the variance.
+        epsilon: added to the variance, or to the mean square of an RMS norm.
         bias: whether a layer norm has a learned bias.
     """
 
@@ -55,7 +59,5 @@ class Norm:
     def __call__(self, name: str, dtype: Any = None) -> keras.Layer:
         """Return a new layer."""
         if self.kind == "rms":
-            layer = RMSNorm(epsilon=self.epsilon, name=name, dtype=dtype)
-            layer.supports_masking = True
-            return layer
+            return RMSNorm(epsilon=self.epsilon, name=name, dtype=dtype)
         return LayerNorm(epsilon=self.epsilon, center=self.bias, name=name, dtype=dtype)

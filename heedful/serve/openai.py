@@ -37,10 +37,11 @@ from heedful.serve.requests import (
 from heedful.serve.service import Served, Service
 from heedful.serve.texts import combined, in_background
 
-# Accepted, because OpenAI's clients may send them; they have no effect. A header names those that would change a text.
+# Accepted because OpenAI's clients send them, without effect.
 IGNORED = (
     "user", "store", "metadata", "parallel_tool_calls", "service_tier", "stream_options", "modalities",
 )  # fmt: skip
+# The same, but they would change a text: a `Warning` header names them.
 NOTED = ("frequency_penalty", "presence_penalty", "logit_bias", "suffix", "response_format", "reasoning_effort")
 MAX_SEED = 2**32 - 1
 MIN_TEMPERATURE = 1e-4  # below it, the most likely token is drawn anyway
@@ -80,7 +81,7 @@ class OpenAI:
 
     async def models(self, request: Request) -> Response:
         """List the runs."""
-        return JSONResponse({"object": "list", "data": [_model(one) for one in self.service.runs.values()]})
+        return JSONResponse({"object": "list", "data": [_model(served) for served in self.service.runs.values()]})
 
     async def model(self, request: Request) -> Response:
         """Describe a run."""
@@ -89,55 +90,57 @@ class OpenAI:
     async def completions(self, request: Request) -> Response:
         """Continue, or translate, one prompt or several."""
         given = await read_fields(request, self.completion_fields, self.service.limits)
-        one = self.service.find(given["model"], "writes")
+        served = self.service.find(given["model"], "writes")
         prompts = [given["prompt"]] if isinstance(given["prompt"], str) else given["prompt"]
         require_texts("prompt", prompts, self.service.limits)
-        pieces = [self.service.pieces(one, prompt) for prompt in prompts]
+        pieces = [self.service.pieces(served, prompt) for prompt in prompts]
         note_cut(request, pieces)
         if given["stream"]:
-            if len(prompts) != 1 or given["n"] != 1:
-                raise Refused(422, "A stream has one prompt and n = 1.")
-            return await _streamed(request, self.service, one, pieces[0], given, _text_chunk)
-        texts = await _write(request, self.service, one, prompts, pieces, given)
+            if len(prompts) != 1 or given["n"] != 1 or given["echo"]:
+                raise Refused(422, "A stream has one prompt, n = 1 and no echo.")
+            return await _streamed(request, self.service, served, pieces[0], given, _text_chunk)
+        texts = await _write(request, self.service, served, prompts, pieces, given)
         choices = [
-            {"index": index, "text": prompt * given["echo"] + _until_stop(text, given), "logprobs": None,
-             "finish_reason": _reason(one, text, given)}
+            {"index": index, "text": (prompt if given["echo"] else "") + _until_stop(text, given), "logprobs": None,
+             "finish_reason": _reason(served, text, given)}
             for index, (prompt, text) in enumerate(texts)
         ]  # fmt: skip
-        return JSONResponse(_head("text_completion", one) | {"choices": choices, "usage": _usage(one, prompts, texts)})
+        return JSONResponse(
+            _head("text_completion", served) | {"choices": choices, "usage": _usage(served, prompts, texts)}
+        )
 
     async def chat_completions(self, request: Request) -> Response:
         """Continue, or translate, the last message of the user."""
         given = await read_fields(request, self.chat_fields, self.service.limits)
-        one = self.service.find(given["model"], "writes")
+        served = self.service.find(given["model"], "writes")
         prompt = last_message(given["messages"])
         require_texts("messages", [prompt], self.service.limits)
-        pieces = self.service.pieces(one, prompt)
+        pieces = self.service.pieces(served, prompt)
         note_cut(request, [pieces])
         if given["stream"]:
             if given["n"] != 1:
                 raise Refused(422, "A stream has n = 1.")
-            return await _streamed(request, self.service, one, pieces, given, _chat_chunk)
-        texts = await _write(request, self.service, one, [prompt], [pieces], given)
+            return await _streamed(request, self.service, served, pieces, given, _chat_chunk)
+        texts = await _write(request, self.service, served, [prompt], [pieces], given)
         choices = [
             {"index": index, "message": {"role": "assistant", "content": _until_stop(text, given), "refusal": None},
-             "logprobs": None, "finish_reason": _reason(one, text, given)}
+             "logprobs": None, "finish_reason": _reason(served, text, given)}
             for index, (_, text) in enumerate(texts)
         ]  # fmt: skip
-        usage = _usage(one, [prompt], texts)
-        return JSONResponse(_head("chat.completion", one) | {"choices": choices, "usage": usage})
+        usage = _usage(served, [prompt], texts)
+        return JSONResponse(_head("chat.completion", served) | {"choices": choices, "usage": usage})
 
     async def embeddings(self, request: Request) -> Response:
         """Return the vector of each text."""
         given = await read_fields(request, self.embedding_fields, self.service.limits)
-        one = self.service.find(given["model"], "embeds")
+        served = self.service.find(given["model"], "embeds")
         texts = [given["input"]] if isinstance(given["input"], str) else given["input"]
         require_texts("input", texts, self.service.limits)
         if given["encoding_format"] not in ("float", "base64"):
             raise Refused(422, "The field 'encoding_format' must be float or base64.")
-        vectors = await answers(request, self.service.embed(one, texts), self.service.limits)
-        sizes = [len(ids) for ids in one.run.tokenizer.encode_batch(texts)]
-        tokens, max_tokens = sum(sizes), one.predictor.model.max_length - 2
+        vectors = await answers(request, self.service.embed(served, texts), self.service.limits)
+        sizes = [len(ids) for ids in served.run.tokenizer.encode_batch(texts)]
+        tokens, max_tokens = sum(sizes), served.predictor.model.max_length - 2
         note_cut(request, [
             Pieces([text], [], [f"Input {number} has {size} tokens; only the first {max_tokens} are read."])
             for number, (text, size) in enumerate(zip(texts, sizes, strict=True)) if size > max_tokens
@@ -147,7 +150,7 @@ class OpenAI:
             for index, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return JSONResponse({"object": "list", "data": data, "model": one.name, "usage": usage})
+        return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
 
 
 def last_message(messages: Any) -> str:
@@ -169,7 +172,7 @@ def last_message(messages: Any) -> str:
     raise Refused(422, "The field 'messages' has no message of the user with a text.")
 
 
-def _options(one: Served, given) -> dict[str, Any]:
+def _options(served: Served, given) -> dict[str, Any]:
     """Return the settings of `DecodeConfig` that a request asks for."""
     options: dict[str, Any] = {}
     max_tokens = given["max_completion_tokens"] or given["max_tokens"]
@@ -178,37 +181,37 @@ def _options(one: Served, given) -> dict[str, Any]:
     temperature = given["temperature"]
     greedy = temperature is not None and temperature < MIN_TEMPERATURE
     if not greedy and (temperature or (given["top_p"] or 1) < 1):
-        options |= {"sample": True, "beam_size": 1, "temperature": temperature or 1.0}
-    elif greedy and one.predictor.decode.sample:
+        options |= {"sample": True, "beam_size": 1, "temperature": temperature or 1.0}  # 1 is OpenAI's default
+    elif greedy and served.predictor.decode.sample:
         options["sample"] = False
     if given["repetition_penalty"]:
         options["repetition_penalty"] = given["repetition_penalty"]
-    if options.get("sample", one.predictor.decode.sample):
+    if options.get("sample", served.predictor.decode.sample):
         options |= {name: given[name] for name in ("top_p", "top_k", "min_p") if given[name]}
         options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
-    if given["n"] > 1 or (not one.task.translates and given["n"] != one.predictor.decode.n_best):
+    if given["n"] > 1 or (not served.task.translates and given["n"] != served.predictor.decode.n_best):
         options |= {"n_best": given["n"]}
-        if not options.get("sample", one.predictor.decode.sample):
-            options["beam_size"] = max(given["n"], one.predictor.decode.beam_size)
+        if not options.get("sample", served.predictor.decode.sample):
+            options["beam_size"] = max(given["n"], served.predictor.decode.beam_size)
     return options
 
 
-async def _write(request, service, one, prompts, pieces, given):
-    """Return (prompt, text) for each result of each prompt; `pieces`: those of each."""
-    options = _options(one, given)
-    if one.task.translates:
-        results = iter(await answers(request, _translated(service, one, pieces, options), service.limits))
+async def _write(request, service, served, prompts, pieces, given):
+    """Return a list of (prompt, text), one for each result; `pieces` are those of each prompt."""
+    options = _options(served, given)
+    if served.task.translates:
+        results = iter(await answers(request, _queue_translations(service, served, pieces, options), service.limits))
         max_length = options.get("max_length")
 
         def written():
             return [
-                (prompt, _joined(one, each, texts, max_length))
+                (prompt, _joined(served, each, texts, max_length))
                 for prompt, each in zip(prompts, pieces, strict=True)
                 for texts in combined([next(results) for _ in each.texts], given["n"])
             ]
 
         return await in_background(written) if any(each.joined for each in pieces) else written()
-    candidates_of = await answers(request, service.generate(one, prompts, **options), service.limits)
+    candidates_of = await answers(request, service.generate(served, prompts, **options), service.limits)
     return [
         (prompt, candidate.text[len(prompt) :])
         for prompt, candidates in zip(prompts, candidates_of, strict=True)
@@ -216,23 +219,23 @@ async def _write(request, service, one, prompts, pieces, given):
     ]
 
 
-def _translated(service, one, pieces, options):
-    """Queue the pieces of each text, which are translated one by one whatever the options; return their futures."""
-    return service.candidates(one, pieces, **options) if options else service.translate(one, pieces)
+def _queue_translations(service, served, pieces, options):
+    """Queue the pieces of texts for translation, with `options` if there are any; return their futures."""
+    return service.candidates(served, pieces, **options) if options else service.translate(served, pieces)
 
 
-def _joined(one, pieces, results, left):
-    """Return the results of pieces as one text; of `left` tokens at most, if that is not None."""
+def _joined(served, pieces, results, left):
+    """Join the results of pieces to one text, cut to `left` tokens unless that is None."""
     if left is None:
         return pieces.join(results)
-    tokenizer, kept = one.run.target_tokenizer, []
+    tokenizer, kept = served.run.target_tokenizer, []
     for result in results:
         ids = tokenizer.encode(result)
         kept.append(result if len(ids) <= left else tokenizer.decode(ids[:left]))
         left -= len(ids)
         if left <= 0:
             break
-    if pieces.joined:  # its markup goes back into what there is
+    if pieces.joined:  # restoring the markup needs a result for each piece
         return pieces.join([*kept, *[""] * (len(pieces.texts) - len(kept))])
     return pieces._replace(gaps=pieces.gaps[: len(kept) - 1]).join(kept)
 
@@ -243,22 +246,25 @@ def _until_stop(text, given):
     return text[: min([text.index(stop) for stop in stops if stop and stop in text], default=len(text))]
 
 
-def _reason(one, text, given):
+def _reason(served, text, given):
     """Return why a text ends: `length` if it has as many tokens as the request allows, otherwise `stop`."""
     max_tokens = given["max_completion_tokens"] or given["max_tokens"]
     whole = _until_stop(text, given) == text
-    return "length" if max_tokens and whole and len(one.run.target_tokenizer.encode(text)) >= max_tokens else "stop"
+    return "length" if max_tokens and whole and len(served.run.target_tokenizer.encode(text)) >= max_tokens else "stop"
 
 
-async def _streamed(request, service, one, pieces, given, chunk) -> Response:
+async def _streamed(request, service, served, pieces, given, chunk) -> Response:
     """Return the stream of the pieces of a text, one by one, as server-sent events."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
-    options = _options(one, given) | ({"beam_size": 1} if one.predictor.decode.beam_size > 1 else {})
-    head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", one)
+    options = _options(served, given)
+    head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", served)
     if pieces.joined:
-        return await _streamed_at_once(request, service, one, pieces, options, head, chunk, given)
-    stream = _Stream(service, one, pieces.texts[0], options)  # here, so that a full queue is an answer of its own
+        return await _streamed_at_once(request, service, served, pieces, options, head, chunk, given)
+    if served.predictor.decode.beam_size > 1:  # the tokens of a beam are final at its end only
+        options |= {"beam_size": 1, "n_best": 1}
+    # Queued before the response starts, so that a full queue is answered with a status of its own.
+    stream = _Stream(service, served, pieces.texts[0], options)
 
     async def texts() -> AsyncIterator[str]:
         nonlocal stream
@@ -266,12 +272,12 @@ async def _streamed(request, service, one, pieces, given, chunk) -> Response:
         for number, text in enumerate(pieces.texts):
             if number:
                 if left is not None:
-                    left -= len(one.run.target_tokenizer.encode(stream.written))
+                    left -= len(served.run.target_tokenizer.encode(stream.written))
                     if left <= 0:
                         return
                     options["max_length"] = left
                 yield gap_after(stream.written, pieces.gaps[number - 1])
-                stream = _Stream(service, one, text, options)
+                stream = _Stream(service, served, text, options)
             async for piece in stream.pieces():
                 yield piece
 
@@ -282,29 +288,30 @@ async def _streamed(request, service, one, pieces, given, chunk) -> Response:
                 async for text in texts():
                     written += text
                     yield _event(head | {"choices": [chunk(text, None)]})
-            yield _event(head | {"choices": [chunk("", _reason(one, written, given))]})
+            yield _event(head | {"choices": [chunk("", _reason(served, written, given))]})
             yield "data: [DONE]\n\n"
         except InputError as error:
             yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
         except Refused as error:
             yield _event({"error": {"message": error.message, "type": "invalid_request_error"}})
         except TimeoutError:
-            yield _event({"error": {"message": "time is up", "type": "timeout"}})
+            message = f"No answer within {service.limits.seconds:g} seconds."
+            yield _event({"error": {"message": message, "type": "timeout"}})
         finally:
-            stream.future.cancel()  # the client has left: its slot is free
+            stream.future.cancel()  # frees the slot if the client has left
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-async def _streamed_at_once(request, service, one, pieces, options, head, chunk, given) -> Response:
-    """Return a stream with the whole translation of a text with markup, which goes back into all of it."""
-    answered = await answers(request, _translated(service, one, [pieces], options), service.limits)
+async def _streamed_at_once(request, service, served, pieces, options, head, chunk, given) -> Response:
+    """Stream a translation in one chunk: its markup can be restored only in the whole text."""
+    answered = await answers(request, _queue_translations(service, served, [pieces], options), service.limits)
     [texts] = combined(answered, 1)
-    text = await in_background(_joined, one, pieces, texts, options.get("max_length"))
+    text = await in_background(_joined, served, pieces, texts, options.get("max_length"))
 
     async def events() -> AsyncIterator[str]:
         yield _event(head | {"choices": [chunk(text, None)]})
-        yield _event(head | {"choices": [chunk("", _reason(one, text, given))]})
+        yield _event(head | {"choices": [chunk("", _reason(served, text, given))]})
         yield "data: [DONE]\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
@@ -313,11 +320,11 @@ async def _streamed_at_once(request, service, one, pieces, options, head, chunk,
 class _Stream:
     """The continuation, or the translation, of one text, as it is written."""
 
-    def __init__(self, service, one, text, options):
+    def __init__(self, service, served, text, options):
         loop, self.written = asyncio.get_running_loop(), ""
         self._queue = asyncio.Queue[str | None]()
         self.future = service.stream(
-            one, text, lambda piece: loop.call_soon_threadsafe(self._queue.put_nowait, piece), **options
+            served, text, lambda piece: loop.call_soon_threadsafe(self._queue.put_nowait, piece), **options
         )
         self.future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._queue.put_nowait, None))
 
@@ -326,7 +333,7 @@ class _Stream:
         while (piece := await self._queue.get()) is not None:
             self.written += piece
             yield piece
-        result = self.future.result()  # a translator's; its last piece may not have been followed
+        result = self.future.result()  # of a translator, whose last piece may not have been streamed; or None
         if result is not None and result.text.startswith(self.written) and result.text != self.written:
             rest = result.text[len(self.written) :]
             self.written = result.text
@@ -346,22 +353,24 @@ def _chat_chunk(text, reason):
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
 
 
-def _head(kind, one):
+def _head(kind, served):
     return {"id": f"{kind.split('.')[0]}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()),
-            "model": one.name}  # fmt: skip
+            "model": served.name}  # fmt: skip
 
 
-def _model(one):
-    return {"id": one.name, "object": "model", "created": int(one.run.weights_path().stat().st_mtime),
-            "owned_by": "heedful", "task": one.task.name}  # fmt: skip
+def _model(served):
+    return {"id": served.name, "object": "model", "created": int(served.run.weights_path().stat().st_mtime),
+            "owned_by": "heedful", "task": served.task.name}  # fmt: skip
 
 
-def _usage(one, prompts, texts):
-    read = sum(map(len, one.run.source_tokenizer.encode_batch(prompts)))
-    written = sum(map(len, one.run.target_tokenizer.encode_batch([text for _, text in texts])))
+def _usage(served, prompts, texts):
+    read = sum(map(len, served.run.source_tokenizer.encode_batch(prompts)))
+    written = sum(map(len, served.run.target_tokenizer.encode_batch([text for _, text in texts])))
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _vector(vector, form):
+def _vector(vector, encoding):
     numbers = np.asarray(vector, "<f4")
-    return base64.b64encode(numbers.tobytes()).decode() if form == "base64" else [float(number) for number in numbers]
+    if encoding == "base64":
+        return base64.b64encode(numbers.tobytes()).decode()
+    return [float(number) for number in numbers]

@@ -52,8 +52,8 @@ class Training:
     def __init__(self, run: Run, report: Callable[[str], Any] = print):
         self.run, self.report, self.config, self.task = run, report, run.config, run.task
         self.origins: dict[str, str] = {}  # where settings came from, by their full names
-        self.seconds_spent = 0.0  # of train.minutes, before the first update
-        self.max_updates: int | None = None  # before they were planned
+        self.seconds_spent = 0.0  # of train.minutes, used before the first update
+        self.max_updates: int | None = None  # train.updates before it was planned; None: it was not
         for name in self.config.train.loggers:
             find_logger(name)  # an unknown one is refused before anything is written
         self.corpora = self.task.find_corpora(self.config)
@@ -82,11 +82,11 @@ class Training:
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Name prefixes of the frozen weights."""
-        parts = tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
-        patterns = self.config.train.freeze_weights
+        """Names of the frozen weights, or prefixes of their names."""
         if self.config.train.lora_rank:
             return tuple(name_in_model(weight) for weight in self.fresh_model().non_trainable_weights)
+        parts = tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
+        patterns = self.config.train.freeze_weights
         return parts + tuple(matching_weights(self.run.build_model(), patterns) if patterns else ())
 
     @classmethod
@@ -102,11 +102,15 @@ class Training:
         """Create a run folder, and train its tokenizers.
 
         Args:
+            config: of the run.
+            path: its folder.
+            report: called with each line for the user.
+            force: whether a run in the folder may be replaced.
             origins: where settings came from, by their full names.
             plan_minutes: whether to set `train.updates` to what fits into `train.minutes`, if the schedule has an end.
 
         Raises:
-            InputError: the folder holds a run already and `force` is not set; bad text.
+            InputError: the folder holds a run already and `force` is not set, or the text cannot be used.
         """
         path = Path(path)
         if config.train.init_from and path.resolve() == Path(config.train.init_from).resolve():
@@ -125,7 +129,7 @@ class Training:
                 backend.at_most_devices(config.train.devices),
                 backend.using_devices(config.train.devices, shard=config.train.shard),
             ):
-                training.plan_minutes()
+                training.fit_into_minutes()
             origins |= dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
@@ -179,7 +183,7 @@ class Training:
         rate_factors(model, self.config.train)  # refuses a pattern that matches no weight
         return model
 
-    def plan_minutes(self) -> None:
+    def fit_into_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
         began, self.max_updates = time.monotonic(), self.config.train.updates
         self.config = self.run.config = self.task.plan_updates(fit_into_minutes(self), self.config)
@@ -194,11 +198,9 @@ class Training:
     def fingerprint(self) -> str:
         """Fingerprint of the training text."""
         fingerprint = self.corpora["train"].fingerprint
-        return (
-            hashlib.sha256(f"{fingerprint} {self.general.fingerprint}".encode()).hexdigest()
-            if self.general
-            else fingerprint
-        )
+        if not self.general:
+            return fingerprint
+        return hashlib.sha256(f"{fingerprint} {self.general.fingerprint}".encode()).hexdigest()
 
     @property
     def valid_fingerprint(self) -> str:
@@ -249,7 +251,7 @@ class Training:
             trainer.verify()
         if resume:
             trainer.restore()
-        if Config.from_json(self.run.path / CONFIG) != self.config:  # overridden, and the state, if any, fits
+        if Config.from_json(self.run.path / CONFIG) != self.config:  # new settings; the state, if any, fits them
             self.run.add_origins(origins)
             write_text(self.run.path / CONFIG, self.config.to_json())
         if resume:

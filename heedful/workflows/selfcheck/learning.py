@@ -15,11 +15,14 @@ from heedful.runs.weights import load_weights, weights_by_name
 from heedful.workflows.selfcheck.subject import ROUNDING, Subject
 
 UPDATES = 50
-FALL = 0.8  # largest share of the reducible loss after that many updates (0.78 with d_model 8) ...
-FROZEN_FALL = 0.99  # ... and with frozen weights
-START = 3.0  # nats by which the first loss may differ from that of random guessing ...
-TELLING = 1e-3  # a lower dropout rate may drop nothing in a small batch
-TIED = 0.5  # ... plus this times sqrt(d_model) for a tied table, which at first repeats the token just read
+LAST = 5  # of these updates, whose mean loss is compared with the first one
+MAX_REMAINING = 0.8  # share of the reducible loss that may remain (0.78 with d_model 8)
+MAX_REMAINING_FROZEN = 0.99  # the same with frozen weights
+START_TOLERANCE = 3.0  # nats between the first loss and that of random guessing
+TIED_TOLERANCE = 0.5  # times sqrt(d_model), in addition for a tied table, which at first repeats the token just read
+MIN_DROPOUT = 1e-3  # a lower rate may drop nothing in a small batch,
+MIN_TEXT_DROPOUT = 0.1  # and neither may a lower rate of whole texts or tokens
+GRADIENT_ROUNDING = 10  # times `ROUNDING`, relative to the largest gradient
 
 
 def labels(subject: Subject) -> tuple[Any, ...]:
@@ -28,10 +31,11 @@ def labels(subject: Subject) -> tuple[Any, ...]:
 
 
 def start(subject: Subject) -> tuple[Any, ...]:
-    """Compare the loss of an untrained model with that of random guessing, the log of the number of choices."""
+    """Compare the loss of an untrained model with that of guessing: log(choices), for label sets choices x log(2)."""
     _, nll, _, tokens = subject.sums()
     choices, width = subject.model.output_projection.embeddings.shape
-    allowed = START + (0 if subject.run.config.model.tie in ("none", "inputs") else TIED * width**0.5)
+    tied = subject.run.config.model.tie not in ("none", "inputs")
+    allowed = START_TOLERANCE + tied * TIED_TOLERANCE * width**0.5
     guessing = choices * math.log(2) if subject.run.config.data.several_labels else math.log(choices)
     return abs(float(nll / tokens) - guessing), allowed
 
@@ -50,7 +54,7 @@ def accumulation(subject: Subject) -> tuple[Any, ...]:
         parts = [sum(both) for both in zip(*(practice.gradient([half], tokens) for half in halves), strict=True)]
     scale = max(float(np.abs(gradient).max()) for gradient in whole)
     differences = [np.abs(a - b).max() for a, b in zip(whole, parts, strict=True)]
-    return float(np.max(differences)), scale * 10 * ROUNDING[subject.precision]
+    return float(np.max(differences)), scale * GRADIENT_ROUNDING * ROUNDING[subject.precision]
 
 
 def gradients(subject: Subject) -> tuple[Any, ...]:
@@ -79,10 +83,12 @@ def adapters(subject: Subject) -> tuple[Any, ...]:
 def dropout(subject: Subject) -> tuple[Any, ...]:
     """Two updates from the same weights have different losses if, and only if, dropout is on."""
     settings = subject.run.config.model
-    rate = settings.dropout
-    if not (subject.task.all_frozen and subject.run.config.train.freeze):
-        rate = max(getattr(settings, name) for name in DROPOUTS)
-    if 0 < rate < TELLING:
+    rates = {name: getattr(settings, name) for name in DROPOUTS}
+    if subject.task.all_frozen and subject.run.config.train.freeze:
+        rates = {"dropout": settings.dropout}  # the others are in the frozen encoder
+    rate = max(rates.values())
+    of_elements = max(value for name, value in rates.items() if name not in ("layer_dropout", "token_dropout"))
+    if 0 < rate < MIN_TEXT_DROPOUT and of_elements < MIN_DROPOUT:
         return 0.0, 0.0
     practice, losses = subject.practice, []
     for _ in range(2):
@@ -102,13 +108,13 @@ def loss_falls(subject: Subject) -> tuple[Any, ...]:
         if name_in_model(weight).startswith(subject.frozen)
     ]
     first = practice.fit(batches)
-    practice.fit(batches * (UPDATES - 6))
-    last = practice.fit(batches * 5)
+    practice.fit(batches * (UPDATES - 1 - LAST))
+    last = practice.fit(batches * LAST)
     moved = [name_in_model(weight) for weight, value in frozen if not np.array_equal(backend.to_numpy(weight), value)]
     if moved:
-        return float("inf"), FALL, f"frozen weights moved: {', '.join(moved[:3])}"
+        return float("inf"), MAX_REMAINING, f"frozen weights moved: {', '.join(moved[:3])}"
     floor = _smoothed_entropy(subject)
-    return (last - floor) / (first - floor), FROZEN_FALL if subject.frozen else FALL
+    return (last - floor) / (first - floor), MAX_REMAINING_FROZEN if subject.frozen else MAX_REMAINING
 
 
 def _smoothed_entropy(subject):

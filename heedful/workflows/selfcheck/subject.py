@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from heedful import backend
+from heedful.config.architecture import DROPOUTS
 from heedful.core.special_tokens import FIRST_ID
 from heedful.runs.adapters import adapted_layers, parts_of
 from heedful.runs.run import Run
@@ -60,11 +61,13 @@ class Subject:
     @functools.cached_property
     def repeatable(self) -> Any:
         """A model in training whose updates are reproducible, even if the examples come in several batches."""
-        model = self.run.config.model
-        if self.run.config.train.accumulate_batches == 1 or model.dropout == model.attention_dropout == 0:
+        config = self.run.config
+        if config.train.accumulate_batches == 1 or not any(getattr(config.model, name) for name in DROPOUTS):
             return self.practice  # the same seeds give the same dropout
         config = dataclasses.replace(
-            self.run.config, model=dataclasses.replace(model, dropout=0.0, attention_dropout=0.0)
+            config,
+            model=dataclasses.replace(config.model, **dict.fromkeys(DROPOUTS, 0.0)),
+            train=dataclasses.replace(config.train, consistency="none", consistency_weight=None),
         )
         return self._practice(Run(self.run.path, config, self.run.source_tokenizer, self.run.target_tokenizer))
 

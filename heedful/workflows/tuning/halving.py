@@ -16,15 +16,16 @@ from heedful.workflows.tuning.trials import train_trial
 TRIALS = "trials"  # folder
 
 
-def _plan_again(tuning, report):
-    """Leave out trials for which the minutes do not suffice, now that some have shown what a trial takes."""
-    spent = [trial.seconds[0] for trial in tuning.trials if trial.seconds and not trial.failure]
-    overhead = max(0.0, statistics.fmean(spent) / 60 - tuning.rounds[0].minutes) if spent else OVERHEAD
+def _overhead(tuning):
+    """Return the minutes that a trial of the first round took besides its training, on average."""
+    seconds = [trial.seconds[0] for trial in tuning.trials if trial.seconds and not trial.failure]
+    return max(0.0, statistics.fmean(seconds) / 60 - tuning.rounds[0].minutes) if seconds else OVERHEAD
+
+
+def _trials_that_fit(tuning, overhead):
+    """Return how many trials fit into the minutes; not fewer than have begun."""
     begun = [index + 1 for index, trial in enumerate(tuning.trials) if trial.scores or trial.failure]
-    count = max(MIN_TRIALS, *begun, trials_within(tuning.minutes, tuning.rounds, overhead))
-    if count < len(tuning.trials):
-        report(f"  a trial takes {60 * overhead:.0f} s besides its training: {counted(count, 'trial')} fit")
-        del tuning.trials[count:]
+    return max(MIN_TRIALS, *begun, trials_within(tuning.minutes, tuning.rounds, overhead))
 
 
 def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], Any]) -> None:
@@ -41,8 +42,12 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
             entering = tuning.entering(number)
             report(f"round {number + 1} of {len(tuning.rounds)}: {counted(len(entering), 'trial')} of {each}")
             for index in entering:
-                if index >= len(tuning.trials):
-                    break  # left out
+                overhead = _overhead(tuning)
+                if number == 0 and tuning.minutes and index >= _trials_that_fit(tuning, overhead):
+                    report(f"  a trial takes {60 * overhead:.0f} s besides its training: no more than {index} fit")
+                    del tuning.trials[index:]
+                    tuning.save()
+                    break
                 trial = tuning.trials[index]
                 if len(trial.scores) > number or trial.failure:
                     continue
@@ -53,6 +58,4 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
                 trial.seconds.append(round(seconds, 1))
                 result = trial.failure or f"{each.metric} {trial.scores[-1]:.4g} after {trial.updates[-1]:,} updates"
                 report(f"  {index:02d}  {result}  ({seconds:.0f} s)  {tuning.describe(index)}")
-                if tuning.minutes and number == 0:
-                    _plan_again(tuning, report)
                 tuning.save()

@@ -1,6 +1,5 @@
 """The plan of a tuning: how many trials, how long they train, and what they have in common."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +17,7 @@ from heedful.workflows.tuning.state import RECIPE, REDUCTION, Chosen, Tuning, re
 from heedful.workflows.tuning.trials import Round, Trial, metrics_of, settings_of_trials
 
 ROUNDS = 3
-SHARE = 6  # of the minutes that a recipe without minutes gets for one training
+FULL_TRAININGS = 6  # how many fit into the minutes, unless the recipe has train.minutes
 OVERHEAD = 1.0  # minutes for starting, compiling and scoring a trial, until trials have shown how long that takes
 MIN_TRIALS, MAX_TRIALS = 4, 200
 COUNTED_LINES = 200_000  # lines of the training text that are counted at most
@@ -78,15 +77,15 @@ def _chosen_for_text(asked: Config, config: Config, names: Iterable[str], minute
 
 
 def plan_rounds(config: Config, minutes: float) -> list[Round]:
-    """Return the rounds of a tuning of some minutes for all trials together; 0: they are counted in updates."""
+    """Return the rounds of a tuning: in minutes if all trials together have some `minutes`, otherwise in updates."""
     metric, last_metric = metrics_of(config)
+    full = (config.train.minutes or minutes / FULL_TRAININGS) if minutes else 0.0
+    updates = 0 if minutes else config.train.updates
     rounds = []
     for number in reversed(range(ROUNDS)):
-        if minutes:
-            rounds.append(Round(minutes=(config.train.minutes or minutes / SHARE) / REDUCTION**number, metric=metric))
-        else:
-            rounds.append(Round(updates=max(1, config.train.updates // REDUCTION**number), metric=metric))
-    return [*rounds[:-1], dataclasses.replace(rounds[-1], metric=last_metric)]
+        part = REDUCTION**number
+        rounds.append(Round(full / part, max(1, updates // part) if updates else 0, metric if number else last_metric))
+    return rounds
 
 
 def plan_tuning(
@@ -97,14 +96,14 @@ def plan_tuning(
     Args:
         config: of the recipe.
         folder: where everything is kept.
-        minutes: for all trials together; 0: `count` says how many.
-        count: trials, whose rounds are counted in updates: the last one has `train.updates`.
-        lines: of the training text.
+        minutes: for all trials together; 0: rounds are counted in updates.
+        count: number of trials if `minutes` is 0. Those of the last round train for `train.updates`.
+        lines: number of lines of the training text.
         seed: of the draws.
         chosen: settings that the recipe leaves open, see `Tuning`.
 
     Raises:
-        InputError: the minutes are too few, or the text is generated.
+        InputError: there is time for too few trials, `count` is too small, or the text is built in.
     """
     rounds = plan_rounds(config, minutes)
     if config.data.corpus in BUILT_IN:
@@ -144,4 +143,4 @@ def trials_within(minutes: float, rounds: Sequence[Round], overhead: float = OVE
 def lines_of(config: Config) -> int:
     """Return the number of lines of a config's training text, up to `COUNTED_LINES`."""
     corpus = find_task(config.task).find_corpora(config)["train"]
-    return sum(1 for _ in itertools.islice(iter(corpus), COUNTED_LINES))
+    return sum(1 for _ in itertools.islice(corpus, COUNTED_LINES))

@@ -48,10 +48,12 @@ def rate_program(schedule):
     return rate, [variable.value for variable in variables]
 
 
+@pytest.mark.skipif(backend.NAME != "jax", reason="compiles with JAX")
 @pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
-def test_lengths_in_variables_change_no_learning_rate(kind):
+def test_lengths_in_variables_change_no_learning_rate(kind, optimized):
     """Guards the exact resuming of trainings whose lengths were constants of the compiled update."""
-    jax = pytest.importorskip("jax")
+    import jax
+
     for warmup, updates in ((0, 50), (7, 687), (137, 4061), (333, 100_003)):
         options = {"kind": kind, "peak": 3e-3, "warmup_updates": warmup, "updates": updates, "final": 1e-5}
         steps = np.unique(np.linspace(0, updates + 3, 50).astype(np.int32))
@@ -60,10 +62,12 @@ def test_lengths_in_variables_change_no_learning_rate(kind):
         assert [float(variable(values, step)) for step in steps] == [float(constant(step)) for step in steps]
 
 
+@pytest.mark.skipif(backend.NAME != "jax", reason="compiles with JAX")
 @pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
 def test_paced_schedules_of_other_lengths_share_a_program(kind):
     """Guards against updates that are compiled once to plan a training and once to train, and anew for each plan."""
-    jax = pytest.importorskip("jax")
+    import jax
+
     programs = set()
     for warmup, updates in ((10, 1000), (100, 687)):
         rate, values = rate_program(paced(kind=kind, warmup_updates=warmup, updates=updates))

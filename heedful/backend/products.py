@@ -20,8 +20,8 @@ LARGE_KERNEL = 1 << 18  # weights; from this size on, the product with a single 
 def affine(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x (M, D) times kernel (D, U), plus bias (U,) if given; all of one dtype.
 
-    JAX on a CPU multiplies bfloat16 as described in `xla_products`. Of other types XLA multiplies a single row on one
-    core, limited by how fast that core reads the kernel, so a large kernel is split along D over the cores.
+    JAX on a CPU multiplies bfloat16 as described in `xla_products`. With other types, XLA multiplies a single row on
+    one core, limited by how fast that core reads the kernel, so a large kernel is split along D over the cores.
     """
     if jax_on_cpu() and x.dtype == "bfloat16":
         return xla_products.affine(x, *(None if y is None else ops.convert_to_tensor(y) for y in (kernel, bias)))

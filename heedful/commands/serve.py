@@ -12,7 +12,7 @@ OF_HTTP = (
     "host", "port", "languages", "engine", "queue", "slots", "seconds", "max_lines", "max_tokens", "api_keys",
     "allowed_host", "cors",
 )  # fmt: skip
-REQUIRED = ("starlette", "uvicorn", "prometheus_client")  # packages of the extra `serve`
+REQUIRED = ("starlette", "uvicorn", "prometheus_client")  # packages that the server imports at its start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -75,20 +75,20 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         if not texts:
             raise Refused(422, "The field 'text' has no text.")
         require_texts("text", texts, service.limits)
-        one = await _translator(
+        served = await _translator(
             service, given["source_lang"], given["target_lang"], "\n".join(texts)[:RECOGNITION_LENGTH]
         )
         _require_formality(given["formality"])
         markup = _markup(given)
-        glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)
+        glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], served)
         splitting = _splitting(given["split_sentences"])
         if splitting != BY_LINES and not markup.form:
             texts = [text.replace("\n", " ") for text in texts]
         options = {"split": "never"} if splitting == NOT_SPLIT else {}
-        pieces = await pieces_of_all(one, texts, markup, glossary, **options)
+        pieces = await pieces_of_all(served, texts, markup, glossary, **options)
         note_cut(request, pieces)
-        translated = await joined(pieces, await answers(request, service.translate(one, pieces), service.limits))
-        detected = one.languages[0].upper()
+        translated = await joined(pieces, await answers(request, service.translate(served, pieces), service.limits))
+        detected = served.languages[0].upper()
         translations = [
             {"detected_source_language": detected, "text": result, "billed_characters": len(text)}
             for text, result in zip(texts, translated, strict=True)
@@ -135,11 +135,11 @@ def _markup(given: dict[str, Any]) -> Markup:
     return Markup(form, *lists)
 
 
-def _glossary(glossaries: Glossaries, key: str | None, source: str | None, one: Served) -> Glossary | None:
+def _glossary(glossaries: Glossaries, key: str | None, source: str | None, served: Served) -> Glossary | None:
     """Return the glossary that a request names; as DeepL, only for a request that names its source language."""
     if key and not source:
         raise Refused(400, "A glossary needs source_lang.")
-    return glossaries.terms(key, *one.languages)
+    return glossaries.terms(key, *served.languages)
 
 
 def _languages(service: Service) -> list[Route]:
@@ -150,14 +150,14 @@ def _languages(service: Service) -> list[Route]:
             kind = (await read_fields(request, {"type": Field(TEXT)}, service.limits, forms=True))["type"]
         elif kind is None and b"type=target" in await read_body(request, service.limits):
             kind = "target"
-        codes = sorted({one.languages[kind == "target"].upper() for one in service.translators})
+        codes = sorted({served.languages[kind == "target"].upper() for served in service.translators})
         return JSONResponse([{"language": code, "name": code, "supports_formality": False} for code in codes])
 
     async def languages_v3(request: Request) -> JSONResponse:
         """List the languages, and whether each can be source or target."""
         if request.query_params.get("resource") not in (None, "translate_text", "translate_document", "glossary"):
             raise Refused(404, "Only translation is supported.")
-        sources, targets = ({one.languages[side] for one in service.translators} for side in (0, 1))
+        sources, targets = ({served.languages[side] for served in service.translators} for side in (0, 1))
         return JSONResponse([
             {"lang": code, "name": code, "usable_as_source": code in sources, "usable_as_target": code in targets,
              "features": {}}
@@ -168,7 +168,7 @@ def _languages(service: Service) -> list[Route]:
         """List the pairs of languages that a glossary may have."""
         return JSONResponse({"supported_languages": [
             {"source_lang": source, "target_lang": target}
-            for source, target in sorted({one.languages for one in service.translators})
+            for source, target in sorted({served.languages for served in service.translators})
         ]})  # fmt: skip
 
     async def usage(request: Request) -> JSONResponse:
@@ -196,10 +196,10 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
         _require_formality(given.get("formality", "default"))
         source = given.get("source_lang")
         text = "" if source else await in_background(sample_of, content, name)
-        one = await _translator(service, source, given["target_lang"], text)
-        glossary = _glossary(glossaries, given.get("glossary_id"), source, one)
+        served = await _translator(service, source, given["target_lang"], text)
+        glossary = _glossary(glossaries, given.get("glossary_id"), source, served)
         try:
-            begun = await uploads.start(one, name, content, glossary)
+            begun = await uploads.start(served, name, content, glossary)
         except InputError as error:
             raise Refused(400, str(error)) from error
         return JSONResponse({"document_id": begun.id, "document_key": begun.key})

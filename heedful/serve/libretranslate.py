@@ -59,21 +59,21 @@ def routes(service: Service) -> list[Route]:
         require_texts("q", texts, limits)
         detected: dict[str, Any] = {}
         if given["run"]:
-            one = service.find(given["run"], "translates")
+            served = service.find(given["run"], "translates")
         else:
-            one, detected = await _translator(service, given["source"], given["target"], texts[0] if texts else "")
+            served, detected = await _translator(service, given["source"], given["target"], texts[0] if texts else "")
         markup = Markup("html") if given["format"] == "html" else PLAIN
-        pieces = await pieces_of_all(one, texts, markup)
+        pieces = await pieces_of_all(served, texts, markup)
         note_cut(request, pieces)
         count = given["alternatives"]
         with all_or_none() as futures:
-            futures += service.translate(one, pieces)
-            more = service.alternatives(one, pieces, count + 1) if count else []
+            futures += service.translate(served, pieces)
+            more = service.alternatives(served, pieces, count + 1) if count else []
         results = await answers(request, [*futures, *more], limits)
         translated = await joined(pieces, results[: len(futures)])
         result: dict = {"translatedText": translated if several else translated[0]}
         if given["source"] == "auto":
-            detected = detected or {"confidence": 0.0, "language": one.languages[0]}
+            detected = detected or {"confidence": 0.0, "language": served.languages[0]}
             result["detectedLanguage"] = [detected] * len(texts) if several else detected
         if count:
             others = await in_background(_others, pieces, translated, results[len(futures) :], count)
@@ -91,8 +91,8 @@ def _languages(service: Service) -> list[Route]:
     async def languages(request: Request) -> JSONResponse:
         """List the languages, and into which each is translated."""
         targets: dict[str, set[str]] = {}
-        for one in service.translators:
-            source, target = one.languages
+        for served in service.translators:
+            source, target = served.languages
             targets.setdefault(source, set()).add(target)
             targets.setdefault(target, set())
         return JSONResponse([{"code": code, "name": code, "targets": sorted(own)} for code, own in targets.items()])
@@ -111,7 +111,7 @@ def _languages(service: Service) -> list[Route]:
         given = await read_fields(request, detect_fields, limits, forms=True)
         texts = given["q"] if isinstance(given["q"], list) else [given["q"]]
         require_texts("q", texts, limits)
-        known = [code for one in service.translators for code in one.languages]
+        known = [code for served in service.translators for code in served.languages]
         ranked = [
             [{"confidence": round(100 * share, 1), "language": code} for code, share in ranking]
             for ranking in [await in_background(detect_languages, text, known) for text in texts]
@@ -141,9 +141,9 @@ def _files(service: Service) -> list[Route]:
             raise Refused(422, "The field 'target' is missing.")
         source = given.get("source", "auto")
         text = await in_background(sample_of, content, name) if source == "auto" else ""
-        one, _ = await _translator(service, source, given["target"], text)
+        served, _ = await _translator(service, source, given["target"], text)
         try:
-            begun = await uploads.start(one, name, content)
+            begun = await uploads.start(served, name, content)
         except InputError as error:
             raise Refused(400, str(error)) from error
         assert begun.task is not None  # noqa: S101 - for the type checker
@@ -169,8 +169,8 @@ async def _translator(service: Service, source: str, target: str, text: str) -> 
     if source.lower() != "auto":
         return service.for_languages(source, target), {}
     code, share = await recognised(service, text, target)
-    one = service.for_languages(code, target)
-    return one, {"confidence": round(100 * share, 1), "language": one.languages[0]}
+    served = service.for_languages(code, target)
+    return served, {"confidence": round(100 * share, 1), "language": served.languages[0]}
 
 
 def _others(pieces, translated, candidates_of, count):

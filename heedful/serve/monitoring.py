@@ -57,12 +57,14 @@ class Monitor:
 
         While the server drains, each response closes its connection.
         """
-        fixed_paths = {route.path for route in routes}
+        paths = {route.path for route in routes}
 
         def path_of(scope: Scope) -> str:
-            if scope["path"] in fixed_paths:
+            if scope["path"] in paths:
                 return scope["path"]
-            return next((route.path for route in routes if route.matches(scope)[0] is not Match.NONE), "other")
+            matches = [(route.matches(scope)[0], route.path) for route in routes]
+            found = [path for kind in (Match.FULL, Match.PARTIAL) for match, path in matches if match is kind]
+            return found[0] if found else "other"
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

@@ -5,6 +5,7 @@ For a translator the prompt, or the last message of the user, is the source.
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
 import uuid
@@ -254,21 +255,32 @@ def _reason(served, text, given):
 
 
 async def _streamed(request, service, served, pieces, given, chunk) -> Response:
-    """Return the stream of the pieces of a text, one by one, as server-sent events."""
+    """Return the stream of a text as server-sent events: as it is written, or at once if markup has to be restored."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
     options = _options(served, given)
-    head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", served)
-    if pieces.joined:
-        return await _streamed_at_once(request, service, served, pieces, options, head, chunk, given)
-    if served.predictor.decode.beam_size > 1:  # the tokens of a beam are final at its end only
-        options |= {"beam_size": 1, "n_best": 1}
-    # Queued before the response starts, so that a full queue is answered with a status of its own.
-    stream = _Stream(service, served, pieces.texts[0], options)
+    if pieces.joined:  # its markup can be restored only in the whole text
+        futures = _queue_translations(service, served, [pieces], options)
+        [results] = combined(await answers(request, futures, service.limits), 1)
+        texts = _single(await in_background(_joined, served, pieces, results, options.get("max_length")))
+    else:
+        if served.predictor.decode.beam_size > 1:  # the tokens of a beam are final at its end only
+            options |= {"beam_size": 1, "n_best": 1}
+        # Queued before the response starts, so that a full queue is answered with a status of its own.
+        first = _Stream(service, served, pieces.texts[0], options)
+        texts = _as_written(service, served, pieces, options, first)
+    events = _events(texts, served, given, chunk, service.limits)
+    return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
-    async def texts() -> AsyncIterator[str]:
-        nonlocal stream
-        left = options.get("max_length")
+
+async def _single(text) -> AsyncIterator[str]:
+    yield text
+
+
+async def _as_written(service, served, pieces, options, stream) -> AsyncIterator[str]:
+    """Yield the results of pieces as they are written; `stream` is that of the first piece."""
+    left = options.get("max_length")
+    try:
         for number, text in enumerate(pieces.texts):
             if number:
                 if left is not None:
@@ -278,43 +290,29 @@ async def _streamed(request, service, served, pieces, given, chunk) -> Response:
                     options["max_length"] = left
                 yield gap_after(stream.written, pieces.gaps[number - 1])
                 stream = _Stream(service, served, text, options)
-            async for piece in stream.pieces():
-                yield piece
-
-    async def events() -> AsyncIterator[str]:
-        written = ""
-        try:
-            async with asyncio.timeout(service.limits.seconds):
-                async for text in texts():
-                    written += text
-                    yield _event(head | {"choices": [chunk(text, None)]})
-            yield _event(head | {"choices": [chunk("", _reason(served, written, given))]})
-            yield "data: [DONE]\n\n"
-        except InputError as error:
-            yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
-        except Refused as error:
-            yield _event({"error": {"message": error.message, "type": "invalid_request_error"}})
-        except TimeoutError:
-            message = f"No answer within {service.limits.seconds:g} seconds."
-            yield _event({"error": {"message": message, "type": "timeout"}})
-        finally:
-            stream.future.cancel()  # frees the slot if the client has left
-
-    return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+            async for written in stream.pieces():
+                yield written
+    finally:
+        stream.future.cancel()  # frees the slot if the client has left
 
 
-async def _streamed_at_once(request, service, served, pieces, options, head, chunk, given) -> Response:
-    """Stream a translation in one chunk: its markup can be restored only in the whole text."""
-    answered = await answers(request, _queue_translations(service, served, [pieces], options), service.limits)
-    [texts] = combined(answered, 1)
-    text = await in_background(_joined, served, pieces, texts, options.get("max_length"))
-
-    async def events() -> AsyncIterator[str]:
-        yield _event(head | {"choices": [chunk(text, None)]})
-        yield _event(head | {"choices": [chunk("", _reason(served, text, given))]})
+async def _events(texts, served, given, chunk, limits) -> AsyncIterator[str]:
+    """Yield the events of a text that is written in parts, with its end, or with the error that ended it."""
+    head, written = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", served), ""
+    try:
+        async with asyncio.timeout(limits.seconds), contextlib.aclosing(texts):
+            async for text in texts:
+                written += text
+                yield _event(head | {"choices": [chunk(text, None)]})
+        yield _event(head | {"choices": [chunk("", _reason(served, written, given))]})
         yield "data: [DONE]\n\n"
-
-    return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    except InputError as error:
+        yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
+    except Refused as error:
+        yield _event({"error": {"message": error.message, "type": "invalid_request_error"}})
+    except TimeoutError:
+        message = f"No answer within {limits.seconds:g} seconds."
+        yield _event({"error": {"message": message, "type": "timeout"}})
 
 
 class _Stream:

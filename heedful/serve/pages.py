@@ -36,16 +36,16 @@ def routes(service: Service) -> list[Route]:
         return HTMLResponse(build_index("heedful: runs", f"<h1>Runs</h1>\n<ul class=card>{items}</ul>\n"))
 
     async def page(request: Request) -> Response:
-        one = service.find(request.path_params["name"])
-        others = [other for other in service.runs.values() if other is not one and other.task.page]
+        served = service.find(request.path_params["name"])
+        others = [other for other in service.runs.values() if other is not served and other.task.page]
         try:
-            descriptions = [await run_in_threadpool(models.describe, one)]
+            descriptions = [await run_in_threadpool(models.describe, served)]
         except InputError as error:
             raise Refused(404, str(error)) from error
         for other in others:
             with contextlib.suppress(InputError):  # a run without weights yet cannot be compared
                 descriptions.append(await run_in_threadpool(models.describe, other))
-        return HTMLResponse(build_document(f"{one.name} · heedful", descriptions, [], served=True))
+        return HTMLResponse(build_document(f"{served.name} · heedful", descriptions, [], served=True))
 
     async def events(request: Request) -> Response:
         served, last = service.find(request.path_params["name"]), request.headers.get("last-event-id", "")

@@ -47,11 +47,19 @@ class PageModels:
         """Return the model of a run, with its current weights; `InputError` if a page can show nothing of the run."""
         state = served.run.weights_path().stat()
         version = state.st_mtime_ns, state.st_size
+        if model := self._loaded(served, version):
+            return model
         with self._loading:
-            if served.name not in self._models or self._models[served.name][0] != version:
-                run = Run.open(served.run.path).with_text(served.run.named_text)
-                self._models[served.name] = version, PageModel(run)
-            return self._models[served.name][1]
+            if model := self._loaded(served, version):  # by another thread
+                return model
+            model = PageModel(Run.open(served.run.path).with_text(served.run.named_text))
+            self._models[served.name] = version, model
+            return model
+
+    def _loaded(self, served, version):
+        """Return the model of a run if it is loaded, in this version."""
+        loaded_version, model = self._models.get(served.name, (None, None))
+        return model if loaded_version == version else None
 
     def describe(self, served: Served) -> dict[str, Any]:
         """Return the description of a run for a page that asks this server."""

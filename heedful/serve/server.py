@@ -106,9 +106,9 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
         asyncio.run(server.serve(sockets=[listening]))
     report(f"stopped: {monitor.answered} requests were answered")
     deadline = time.monotonic() + (0.0 if server.force_exit else options.drain_seconds)
-    drained = [one.engine.drained(deadline - time.monotonic()) for one in service.runs.values()]
-    for one in service.runs.values():
-        one.engine.stop()
+    drained = [served.engine.drained(deadline - time.monotonic()) for served in service.runs.values()]
+    for served in service.runs.values():
+        served.engine.stop()
     return 0 if all(drained) else 1
 
 

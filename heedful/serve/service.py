@@ -47,7 +47,7 @@ class Service:
     """
 
     def __init__(self, served: Sequence[Served], limits: Limits):
-        self.runs = {one.name: one for one in served}
+        self.runs = {each.name: each for each in served}
         self.limits = limits
         self.needs_key = False
         self.draining = False  # set by a signal: what was accepted is answered, and endless streams end
@@ -60,56 +60,59 @@ class Service:
             name: its name, or None.
             ability: an attribute of its `Task` that must be true: `translates`, `writes` or `embeds`.
         """
-        fitting = [one for one in self.runs.values() if ability is None or getattr(one.task, ability)]
-        for one in fitting:
-            if name in (None, one.name):
-                return one
-        names = ", ".join(one.name for one in fitting) or "none"
+        fitting = [served for served in self.runs.values() if ability is None or getattr(served.task, ability)]
+        for served in fitting:
+            if name in (None, served.name):
+                return served
+        names = ", ".join(served.name for served in fitting) or "none"
         raise Refused(404, f"There is no model {name!r} for this; there is: {names}.")
 
     @property
     def translators(self) -> list[Served]:
         """The runs that translate."""
-        return [one for one in self.runs.values() if one.task.translates]
+        return [served for served in self.runs.values() if served.task.translates]
 
     def for_languages(self, source: str | None, target: str) -> Served:
         """Return the translator from one language to another; `Refused` (400) if there is none."""
-        for one in self.translators:
-            own_source, own_target = one.languages
+        for served in self.translators:
+            own_source, own_target = served.languages
             if own_target == target.lower() and (source or "auto").lower() in ("auto", own_source):
-                return one
-        pairs = ", ".join("-".join(one.languages) for one in self.translators) or "none"
+                return served
+        pairs = ", ".join("-".join(served.languages) for served in self.translators) or "none"
         raise Refused(400, f"There is no translation from {source or 'auto'} to {target}; there is: {pairs}.")
 
-    def embedder(self, one: Served) -> TextEmbedder:
+    def embedder(self, served: Served) -> TextEmbedder:
         """Return what computes vectors with the model of a run."""
-        if one.name not in self._embedders:
-            self._embedders[one.name] = TextEmbedder.for_model(one.predictor.model, one.run)
-        return self._embedders[one.name]
+        if served.name not in self._embedders:
+            self._embedders[served.name] = TextEmbedder.for_model(served.predictor.model, served.run)
+        return self._embedders[served.name]
 
-    def embed(self, one: Served, texts: Sequence[str]) -> list[concurrent.futures.Future]:
+    def embed(self, served: Served, texts: Sequence[str]) -> list[concurrent.futures.Future]:
         """Queue texts for their vectors, all or none."""
-        embedder = self.embedder(one)
+        embedder = self.embedder(served)
 
         def compute(group):
             return list(embedder.embed(group))
 
-        return all_accepted(functools.partial(one.engine.compute, "embed", text, compute) for text in texts)
+        return all_accepted(functools.partial(served.engine.compute, "embed", text, compute) for text in texts)
 
-    def pieces(self, one: Served, text: str) -> Pieces:
+    def pieces(self, served: Served, text: str) -> Pieces:
         """Return the pieces of a text that a run answers one by one: a translator's lines and sentences."""
-        if one.task.translates:
-            return one.predictor.pieces(text)
-        count, context = len(one.run.tokenizer.encode(text)) + one.predictor.starts, one.predictor.model.max_length
+        if served.task.translates:
+            return served.predictor.pieces(text)
+        count, context = (
+            len(served.run.tokenizer.encode(text)) + served.predictor.starts,
+            served.predictor.model.max_length,
+        )
         long = f"The prompt has {count} tokens, more than the model's context of {context}: only its end is read."
         return Pieces([text], [], [long] if count > context else [])
 
-    def translate(self, one: Served, pieces: Sequence[Pieces]) -> list[concurrent.futures.Future]:
+    def translate(self, served: Served, pieces: Sequence[Pieces]) -> list[concurrent.futures.Future]:
         """Queue the pieces of texts for their translations by the run's settings, all or none."""
-        return all_accepted(functools.partial(one.engine.translate, text) for each in pieces for text in each.texts)
+        return all_accepted(functools.partial(served.engine.translate, text) for each in pieces for text in each.texts)
 
     def candidates(
-        self, one: Served, pieces: Sequence[Pieces], first: bool = False, further: bool = False, **options: Any
+        self, served: Served, pieces: Sequence[Pieces], first: bool = False, further: bool = False, **options: Any
     ) -> list[concurrent.futures.Future]:
         """Queue the pieces of texts for their translations by other settings, all or none.
 
@@ -119,55 +122,57 @@ class Service:
 
         def compute(numbered):
             numbers, texts = zip(*numbered, strict=True)
-            results = one.predictor.translate_pieces(texts, discard_warning, True, numbers, **options)
+            results = served.predictor.translate_pieces(texts, discard_warning, True, numbers, **options)
             return [candidates[0] for candidates in results] if first else results
 
         key = first, *sorted(options.items())
         texts = (text for each in pieces for text in each.texts)
         return all_accepted(
-            (functools.partial(one.engine.compute, "candidates", numbered, compute, *key)
+            (functools.partial(served.engine.compute, "candidates", numbered, compute, *key)
              for numbered in enumerate(texts, start=1)), further,
         )  # fmt: skip
 
-    def alternatives(self, one: Served, pieces: Sequence[Pieces], count: int) -> list[concurrent.futures.Future]:
+    def alternatives(self, served: Served, pieces: Sequence[Pieces], count: int) -> list[concurrent.futures.Future]:
         """Queue the pieces of an accepted request for `count` translations each, by a beam of that width at least."""
-        width = max(count, one.predictor.decode.beam_size)
-        return self.candidates(one, pieces, further=True, beam_size=width, n_best=count, sample=False)
+        width = max(count, served.predictor.decode.beam_size)
+        return self.candidates(served, pieces, further=True, beam_size=width, n_best=count, sample=False)
 
-    def generate(self, one: Served, prompts: Sequence[str], **options: Any) -> list[concurrent.futures.Future]:
+    def generate(self, served: Served, prompts: Sequence[str], **options: Any) -> list[concurrent.futures.Future]:
         """Queue prompts for their continuations, all or none; results are lists of `ScoredText`, with the prompt."""
 
         def compute(numbered):
             numbers, group = zip(*numbered, strict=True)
-            return one.predictor.predict(group, scored=True, numbers=numbers, **options)
+            return served.predictor.predict(group, scored=True, numbers=numbers, **options)
 
         key = sorted(options.items())
         return all_accepted(
-            functools.partial(one.engine.compute, "generate", numbered, compute, *key)
+            functools.partial(served.engine.compute, "generate", numbered, compute, *key)
             for numbered in enumerate(prompts, start=1)
         )
 
-    def stream(self, one: Served, text: str, send: Callable[[str], Any], **options: Any) -> concurrent.futures.Future:
+    def stream(
+        self, served: Served, text: str, send: Callable[[str], Any], **options: Any
+    ) -> concurrent.futures.Future:
         """Queue a text whose result is passed to `send` piece by piece, from another thread.
 
         A result that is not None has the whole text; its end may not have been passed on. Engines that write no text
         piece by piece pass on nothing.
         """
-        if one.engine.in_slots and not options and one.predictor.decode.beam_size == 1:
-            return accepted(lambda: one.engine.translate(text, following(one.predictor.target_tokenizer, send)))
-        if not hasattr(one.predictor, "stream_tokens"):
-            return self.candidates(one, [Pieces([text], [], [])], first=True, **options)[0]
+        if served.engine.in_slots and not options and served.predictor.decode.beam_size == 1:
+            return accepted(lambda: served.engine.translate(text, following(served.predictor.target_tokenizer, send)))
+        if not hasattr(served.predictor, "stream_tokens"):
+            return self.candidates(served, [Pieces([text], [], [])], first=True, **options)[0]
 
         ended = threading.Event()
 
         def compute(texts):
-            for piece in one.predictor.stream_tokens(texts[0], **options):
+            for piece in served.predictor.stream_tokens(texts[0], **options):
                 if ended.is_set():  # the client has left
                     break
                 send(piece)
             return [None]
 
-        future = accepted(lambda: one.engine.compute("stream", text, compute, id(send)))
+        future = accepted(lambda: served.engine.compute("stream", text, compute, id(send)))
         future.add_done_callback(lambda _: ended.set())
         return future
 

@@ -42,13 +42,13 @@ PLAIN = Markup()
 
 
 def pieces_of(
-    one: Served, text: str, markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
+    served: Served, text: str, markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
 ) -> Pieces:
     """Return the pieces of a text that a translator answers one by one; joined, they get its markup back.
 
     `options`: see `LineTranslator.pieces`.
     """
-    predictor = one.predictor
+    predictor = served.predictor
     if not markup.form:
         return predictor.pieces(text, glossary, **options)
     inline = None if markup.form == "html" else _inline(text, markup)
@@ -58,12 +58,12 @@ def pieces_of(
 
 
 async def pieces_of_all(
-    one: Served, texts: Sequence[str], markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
+    served: Served, texts: Sequence[str], markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
 ) -> list[Pieces]:
     """Return the pieces of several texts; reading markup takes a moment, and does not block other requests."""
     if markup.form or glossary:
-        return await in_background(lambda: [pieces_of(one, text, markup, glossary, **options) for text in texts])
-    return [pieces_of(one, text, **options) for text in texts]
+        return await in_background(lambda: [pieces_of(served, text, markup, glossary, **options) for text in texts])
+    return [pieces_of(served, text, **options) for text in texts]
 
 
 async def recognised(service: Service, text: str, target: str) -> tuple[str | None, float]:
@@ -71,7 +71,7 @@ async def recognised(service: Service, text: str, target: str) -> tuple[str | No
 
     None: nothing is translated to it.
     """
-    sources = [one.languages[0] for one in service.translators if one.languages[1] == target.lower()]
+    sources = [served.languages[0] for served in service.translators if served.languages[1] == target.lower()]
     several = len(set(sources)) > 1
     ranked = await in_background(detect_languages, text, sources) if several else detect_languages(text, sources)
     return next(iter(ranked), (None, 0.0))
@@ -103,7 +103,7 @@ def combined(answered: Sequence[Any], count: int) -> Iterator[list[str]]:
 
     A piece with fewer candidates repeats its last one.
     """
-    candidates_of = [[one] if isinstance(one, ScoredText) else one for one in answered]
+    candidates_of = [[each] if isinstance(each, ScoredText) else each for each in answered]
     for index in range(count):
         yield [candidates[min(index, len(candidates) - 1)].text for candidates in candidates_of]
 

@@ -43,9 +43,9 @@ class Uploads:
         self._service = service
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
 
-    async def start(self, one: Served, name: str, content: bytes, glossary: Glossary | None = None) -> Upload:
+    async def start(self, served: Served, name: str, content: bytes, glossary: Glossary | None = None) -> Upload:
         """Begin to translate a document; raise `InputError` if it cannot be read."""
-        document = await in_background(read_document, content, name, one.predictor.reader.protection)
+        document = await in_background(read_document, content, name, served.predictor.reader.protection)
         upload = Upload(secrets.token_hex(16), secrets.token_hex(32), name)
         upload.characters = sum(len(text.text) for text in document.texts)
         self._uploads[upload.id] = upload
@@ -53,7 +53,7 @@ class Uploads:
             _, oldest = self._uploads.popitem(last=False)
             if oldest.task:
                 oldest.task.cancel()
-        upload.task = asyncio.create_task(self._translate(one, upload, document, glossary))
+        upload.task = asyncio.create_task(self._translate(served, upload, document, glossary))
         return upload
 
     def find(self, name: str, key: str) -> Upload:
@@ -65,10 +65,10 @@ class Uploads:
             raise Refused(404, f"There is no document {name!r} with that key.")
         return upload
 
-    async def _translate(self, one, upload, document, glossary):
+    async def _translate(self, served, upload, document, glossary):
         upload.status = "translating"
         try:
-            upload.content = await translated_document(self._service, one, document, glossary)
+            upload.content = await translated_document(self._service, served, document, glossary)
             upload.status = "done"
         except (InputError, Refused) as error:
             upload.status, upload.message = "error", str(error)
@@ -80,17 +80,17 @@ class Uploads:
 
 
 async def translated_document(
-    service: Service, one: Served, document: Document, glossary: Glossary | None = None
+    service: Service, served: Served, document: Document, glossary: Glossary | None = None
 ) -> bytes:
     """Translate the texts of a document; wait for room in the queue where it is full."""
     results: list[str] = []
     for first in range(0, len(document.texts), WINDOW):
         texts = document.texts[first : first + WINDOW]
         part = Document(texts, lambda written: b"")
-        lines = one.predictor.pieces_of_texts(part, glossary)
+        lines = served.predictor.pieces_of_texts(part, glossary)
         while True:
             try:
-                futures = service.translate(one, lines)
+                futures = service.translate(served, lines)
                 break
             except Refused as refused:
                 if refused.status != 429:

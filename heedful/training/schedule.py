@@ -82,7 +82,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(update < warmup, self.peak * rising, falling)
 
     def _lengths(self):
-        """Return the end of the warm-up, the begin of the fall, and its length, in updates."""
+        """Return the end of the warm-up, the beginning of the fall, and its length, in updates."""
         warmup = max(self.warmup_updates, 1)
         start = max(warmup, (1 - self.decay_share) * self.updates) if self.kind == "wsd" else warmup
         return {"warmup": warmup, "fall_start": start, "fall": max(self.updates - start, 1)}
@@ -92,12 +92,12 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def _fraction(self, updates, name):
         """Return a number of updates as a fraction of a length."""
-        if self.variables:  # rounded as XLA rounds a division by a constant
+        if self.variables:  # which XLA rounds as a division by a constant
             return updates * ops.convert_to_tensor(self.variables[f"inverse_{name}"])
         return updates / self._lengths()[name]
 
     def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Keep a `Pace` and the lengths of a schedule that ends in new variables of an optimizer, which is built.
+        """Keep a `Pace` and the lengths of this schedule, which has an end, in new variables of a built optimizer.
 
         They can then change without compiling anew, and trainings of other lengths share compiled programs.
         """

@@ -59,16 +59,17 @@ def test_events_follow_the_logs_and_resume(address, service, runs, monkeypatch):
         assert read_events(address, "writer", 1, **{"last-event-id": unknown}) == first[:1]
 
 
-def test_a_model_that_loads_does_not_hold_up_other_questions():
+def test_a_model_that_loads_does_not_hold_up_other_questions(service):
     """Guards against a server that stood still while the model of a page was loaded."""
-    models = PageModels()
+    models, served = PageModels(), service.runs["writer"]
+    loaded = models.open(served)
     with models._loading, ThreadPoolExecutor(1) as pool:
 
-        def take_turn():
+        def answer():
             with models.turn():
-                return "answered"
+                return models.open(served)
 
-        assert pool.submit(take_turn).result(timeout=20) == "answered"
+        assert pool.submit(answer).result(timeout=20) is loaded
 
 
 def test_links_to_runs_with_odd_names_lead_to_their_pages():

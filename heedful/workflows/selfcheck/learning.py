@@ -20,8 +20,8 @@ MAX_REMAINING = 0.8  # share of the reducible loss that may remain (0.78 with d_
 MAX_REMAINING_FROZEN = 0.99  # the same with frozen weights
 START_TOLERANCE = 3.0  # nats between the first loss and that of random guessing
 TIED_TOLERANCE = 0.5  # times sqrt(d_model), in addition for a tied table, which at first repeats the token just read
-MIN_DROPOUT = 1e-3  # a lower rate may drop nothing in a small batch,
-MIN_TEXT_DROPOUT = 0.1  # and neither may a lower rate of whole texts or tokens
+MIN_DROPOUT = 1e-3  # a lower rate may drop nothing in a small batch
+MIN_TEXT_DROPOUT = 0.1  # the same for rates of whole texts or tokens
 GRADIENT_ROUNDING = 10  # times `ROUNDING`, relative to the largest gradient
 
 

@@ -42,12 +42,13 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
             entering = tuning.entering(number)
             report(f"round {number + 1} of {len(tuning.rounds)}: {counted(len(entering), 'trial')} of {each}")
             for index in entering:
-                overhead = _overhead(tuning)
-                if number == 0 and tuning.minutes and index >= _trials_that_fit(tuning, overhead):
-                    report(f"  a trial takes {60 * overhead:.0f} s besides its training: no more than {index} fit")
-                    del tuning.trials[index:]
-                    tuning.save()
-                    break
+                if number == 0 and tuning.minutes:
+                    overhead = _overhead(tuning)
+                    if index >= _trials_that_fit(tuning, overhead):
+                        report(f"  a trial takes {60 * overhead:.0f} s besides its training: no more than {index} fit")
+                        del tuning.trials[index:]
+                        tuning.save()
+                        break
                 trial = tuning.trials[index]
                 if len(trial.scores) > number or trial.failure:
                     continue

@@ -59,7 +59,7 @@ def begin_tuning(
 
 
 def _chosen_for_text(asked: Config, config: Config, names: Iterable[str], minutes: float, report: Any) -> Chosen:
-    """Return the settings that a recipe leaves open, chosen for its text; none where trials are compared by loss.
+    """Return the settings that a recipe leaves open, chosen for its text; none where the loss per token decides.
 
     Args:
         asked: the config of the recipe.

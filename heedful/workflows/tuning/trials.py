@@ -16,7 +16,9 @@ from heedful.config import Config, settings
 from heedful.config.idle_settings import is_of_task
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
+from heedful.data.encoded import encode
 from heedful.runs.run import CONFIG, Run
+from heedful.tasks.translation_data import protected
 
 PER_CHARACTER = "loss_per_character"
 LOWER_IS_BETTER = ("loss", PER_CHARACTER)
@@ -83,9 +85,10 @@ class Round:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that end a training, and those that its score needs."""
-        translated = {"chrf": TRANSLATED, PER_CHARACTER: 0}
-        sentences = {"train.validate_sentences": translated[self.metric]} if self.metric in translated else {}
-        return self.length | sentences
+        sentences_for = {"chrf": TRANSLATED, PER_CHARACTER: 0}
+        if self.metric not in sentences_for:
+            return self.length
+        return self.length | {"train.validate_sentences": sentences_for[self.metric]}
 
 
 def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until: Round) -> None:
@@ -103,7 +106,9 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CONFIG).is_file():
-        given = ["--resume", str(folder), *settings.as_arguments(until.settings)]
+        now = settings.flat(Run.open(folder).config)
+        new = {name: value for name, value in until.settings.items() if now[name] != value}
+        given = ["--resume", str(folder), *settings.as_arguments(new)]
     else:
         given = [str(recipe), "--run", str(folder), *settings.as_arguments(first_settings(trial, config, until))]
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
@@ -130,11 +135,11 @@ def _score(run, entry, metric):
 
 
 def _tokens_per_character(run: Run) -> float:
-    """Return how many tokens to predict a character of the validation text has, on its target side."""
-    pairs = map(run.task.pair_of, run.task.find_corpora(run.config)["valid"])
-    targets = [pair[1] for pair in pairs if pair is not None]
-    tokens = sum(len(ids) + 1 for ids in run.target_tokenizer.encode_batch(targets))  # with the end token
-    return tokens / sum(map(len, targets))
+    """Return the predicted tokens per character of those validation texts that the loss is computed on."""
+    corpus = protected(run.config, run.task.find_corpora(run.config)["valid"])
+    targets = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length).target
+    characters = sum(len(run.target_tokenizer.decode(targets[index].tolist())) for index in range(len(targets)))
+    return (len(targets.flat) + len(targets)) / max(characters, 1)  # each text has an end token
 
 
 def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]:

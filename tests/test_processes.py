@@ -274,3 +274,19 @@ def test_processes_that_share_the_weights_compute_what_copies_do(tmp_path):
     train("--resume", "resumed", "--train.updates", "6")
     assert_same_bits(tmp_path / "parts", tmp_path / "resumed")
     train("--resume", "parts", "--train.updates", "8", "--train.shard", "false")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_processes_log_the_rates_of_a_planned_schedule(tmp_path, shard):
+    """Guards against learning rates that were read from variables which `fit` holds, or other processes share."""
+    recipe = write_recipe(tmp_path)
+    code, _, errors = heedful(
+        tmp_path, "train", recipe, "--run", "run", "--processes", "2", "--train.shard", shard, "--train.minutes", "5",
+        "--train.schedule", "cosine", "--train.updates", "3000", "--train.validate_every", "3000",
+    )  # fmt: skip
+    assert code == 0, errors
+    run = Run.open(tmp_path / "run")
+    rates = [entry["learning_rate"] for entry in run.log.read("progress.jsonl") if "learning_rate" in entry]
+    assert len(rates) > 1
+    assert run.log.read()[-1]["learning_rate"] < 1e-3 * max(rates)

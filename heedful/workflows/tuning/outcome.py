@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from heedful.workflows.tuning.state import OWN, Tuning
 from heedful.workflows.tuning.trials import SCHEDULE_FREE
 
 RECIPE, TABLE, PICTURE = "best.toml", "trials.tsv", "trials.png"
-# The extremes of several means are called different if they differ by more than so many standard errors,
-ERRORS = 3
-SEEDS = 2  # and by more than so many differences of two seeds.
+LINE = 100  # characters of a comment
+# A setting matters if the best and the worst mean differ by more standard errors, and more differences of two seeds, than
+ERRORS, SEEDS = 3, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,22 +114,27 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     keys = {*named, *chosen_values, *trial.settings, *length, *ends}
     keys -= {"train.epochs", "train.minutes_of"} if last.minutes else {"train.minutes", "train.minutes_of"}
     values |= length | ends
-    noise = tuning.second_seed_difference()
-    first, reached_round = tuning.rounds[0], tuning.rounds[len(trial.scores) - 1]
-    reached = f" ({reached_round})" if last.minutes else ""
-    head = [
-        f"Found by heedful tune: trial {index} of {len(tuning.trials)}, {reached_round.metric} {trial.scores[-1]:.4g}",
-        f"on the validation text after {trial.updates[-1]:,} updates{reached} at a constant rate. Comments give",
-        f"the mean {first.metric} after the first round ({first}) by value, with the number of trials."
-        + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
-    ]
     comments = {name: reason for name, (value, reason) in tuning.chosen.items() if values[name] == value}
     for name in sorted(keys, key=lambda name: (settings.sections().index(name.partition(".")[0]), name)):
         question = of_setting.get(name) if name in trial.settings else None
         if question in reasons:  # with several settings, it is explained at the first one
             comments[name] = f"{question}: {reasons.pop(question)}"
     values |= {"name": f"{config.name}-tuned"}
-    return settings.recipe_toml({name: values[name] for name in ("name", "task", *sorted(keys))}, comments, head)
+    written = {name: values[name] for name in ("name", "task", *sorted(keys))}
+    return settings.recipe_toml(written, comments, textwrap.wrap(_summary(tuning, index), LINE))
+
+
+def _summary(tuning, index):
+    """Return what the best trial reached, and what the comments of its recipe mean."""
+    trial, first, noise = tuning.trials[index], tuning.rounds[0], tuning.second_seed_difference()
+    reached = tuning.rounds[len(trial.scores) - 1]
+    minutes = f" ({reached})" if reached.minutes else ""
+    seeds = "" if noise is None else f" Two seeds of the original recipe differ by {noise:.2g}."
+    return (
+        f"Found by heedful tune: trial {index} of {len(tuning.trials)}, {reached.metric} {trial.scores[-1]:.4g} on the "
+        f"validation text after {trial.updates[-1]:,} updates{minutes} at a constant rate. Comments give the mean "
+        f"{first.metric} after the first round ({first}) by value, with the number of trials.{seeds}"
+    )
 
 
 def _table(tuning):
@@ -169,8 +175,10 @@ def _draw(tuning, path):
                 updates, scores = (
                     [each[n] for n in numbers if n < len(each)] for each in (trial.updates, trial.scores)
                 )
-                axis.plot(updates, scores, marker="o", color=color, label=label, zorder=2 if won or own else 1)
-            axis.set(xlabel="update", ylabel=f"{metric}, validation text", xscale="log", title="Trials")
+                style = {"marker": "o", "color": color, "zorder": 2 if won or own else 1}
+                axis.plot(updates, scores, label=label if updates else None, **style)
+            label = f"{metric.replace('_', ' ')}, validation text"
+            axis.set(xlabel="update", ylabel=label, xscale="log", title="Trials")
             axis.grid(visible=True)
             axis.legend()
         save(figure, path)

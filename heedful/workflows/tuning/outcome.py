@@ -19,8 +19,8 @@ from heedful.workflows.tuning.trials import SCHEDULE_FREE
 
 RECIPE, TABLE, PICTURE = "best.toml", "trials.tsv", "trials.png"
 LINE = 100  # characters of a comment
-# A setting matters if the best and the worst mean differ by more standard errors, and more differences of two seeds, than
-ERRORS, SEEDS = 3, 2
+MIN_ERRORS = 3  # standard errors by which the best and the worst mean differ if a setting matters;
+MIN_SEED_DIFFERENCES = 2  # and differences of two seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def effects(tuning: Tuning, space: Space) -> list[Effect]:
         error = math.sqrt(sum(value**2 for value in within) / max(1, len(within) - len(means)))
         error *= math.sqrt(2 / min(count for _, count in means.values()))
         own = choice_of(winner.settings, choices) if question != "rate" else _rate_of(winner.settings)
-        chance = max(ERRORS * error, SEEDS * (noise or 0.0))
+        chance = max(MIN_ERRORS * error, MIN_SEED_DIFFERENCES * (noise or 0.0))
         results.append(Effect(question, means, described(own) if own else "", spread > chance))
     return results
 

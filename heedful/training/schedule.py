@@ -83,9 +83,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def _lengths(self):
         """Return the end of the warm-up, the beginning of the fall, and its length, in updates."""
-        warmup = max(self.warmup_updates, 1)
-        start = max(warmup, (1 - self.decay_share) * self.updates) if self.kind == "wsd" else warmup
-        return {"warmup": warmup, "fall_start": start, "fall": max(self.updates - start, 1)}
+        warmup, updates = max(self.warmup_updates, 1), self.updates or 1
+        start = max(warmup, (1 - self.decay_share) * updates) if self.kind == "wsd" else warmup
+        return {"warmup": warmup, "fall_start": start, "fall": max(updates - start, 1)}
 
     def _number(self, name):
         return ops.convert_to_tensor(self.variables[name]) if self.variables else self._lengths()[name]

@@ -163,11 +163,12 @@ def _table(tuning):
 
 def _draw(tuning, path):
     """Draw the score of each trial over the updates of its rounds; each metric has a panel."""
-    best, metrics = tuning.best(), list(dict.fromkeys(each.metric for each in tuning.rounds))
+    best, reached = tuning.best(), [number for number in range(len(tuning.rounds)) if tuning.ranked(number)]
+    metrics = list(dict.fromkeys(tuning.rounds[number].metric for number in reached))
     with styled():
         figure, axes = panels(len(metrics), 2, (8, 5))
         for axis, metric in zip(axes, metrics, strict=True):
-            numbers = [number for number, each in enumerate(tuning.rounds) if each.metric == metric]
+            numbers = [number for number in reached if tuning.rounds[number].metric == metric]
             for index, trial in enumerate(tuning.trials):
                 own, won = index < OWN, index == best
                 color = COLORS[1] if won else COLORS[0] if own else "0.7"

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -142,6 +143,7 @@ def test_the_program_cache_drops_the_least_recently_used_program():
 def test_threads_that_waited_for_a_compilation_run_side_by_side():
     """Guards against a first burst of requests that was computed one by one."""
     first_call, together, calls = threading.Event(), threading.Barrier(2, timeout=20), itertools.count()
+    begun = threading.Barrier(4, timeout=20)
 
     def function():
         if next(calls) == 0:
@@ -150,8 +152,15 @@ def test_threads_that_waited_for_a_compilation_run_side_by_side():
             together.wait()  # fails unless two threads are here
 
     program = ProgramCache().get("key", lambda: function)
+
+    def call():
+        begun.wait()
+        program()
+
     with ThreadPoolExecutor(3) as pool:
-        running = [pool.submit(program) for _ in range(3)]
+        running = [pool.submit(call) for _ in range(3)]
+        begun.wait()
+        time.sleep(0.1)  # all three have called it: one computes, two wait
         first_call.set()
         assert [each.result(20) for each in running] == [None] * 3
 

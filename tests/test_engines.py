@@ -134,13 +134,13 @@ def test_transformers_computes_the_same_or_names_the_misfit(tmp_path, case, nump
 def test_a_choice_that_is_declared_nowhere_is_refused_by_all(whole, tmp_path):
     """Guards an activation that is added to the architecture alone: it gave a `KeyError`, and a broken page."""
     keras_model, model = whole.build_model(), dataclasses.replace(whole.config.model)
-    object.__setattr__(model, "activation", "mish")
+    object.__setattr__(model, "activation", "undeclared")
     whole.config = dataclasses.replace(whole.config, model=model)
     for attempt in (
         lambda: onnx.graphs(whole), lambda: ctranslate2.export(whole, tmp_path / "ct2"),
         lambda: huggingface.fitting_layout(whole, keras_model, {}), lambda: require_page(whole),
     ):  # fmt: skip
-        refused(attempt, ["model.activation = 'mish'"])
+        refused(attempt, ["model.activation = 'undeclared'"])
 
 
 def refused(attempt, misfits):

@@ -63,8 +63,8 @@ class Monitor:
             if scope["path"] in paths:
                 return scope["path"]
             matches = [(route.matches(scope)[0], route.path) for route in routes]
-            found = [path for kind in (Match.FULL, Match.PARTIAL) for match, path in matches if match is kind]
-            return found[0] if found else "other"
+            fitting = (path for kind in (Match.FULL, Match.PARTIAL) for match, path in matches if match is kind)
+            return next(fitting, "other")
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.config import Config, DecodeConfig
+from heedful.config.decode import DRAWING
 from heedful.core.errors import InputError
 from heedful.core.progress import Report
 from heedful.core.special_tokens import END_ID, FIRST_ID
@@ -158,10 +159,8 @@ class GenerationValidator(Validator):
         from heedful.inference.generator import Generator
 
         starts, decode = run.task.starts_texts(run.config), run.config.decode
-        drawn = DecodeConfig(
-            sample=True, max_length=SAMPLE_TOKENS, batch_size=1, temperature=decode.temperature, top_k=decode.top_k,
-            top_p=decode.top_p, min_p=decode.min_p, seed=decode.seed,
-        )  # fmt: skip
+        drawing = {name: getattr(decode, name) for name in DRAWING}
+        drawn = DecodeConfig(sample=True, max_length=SAMPLE_TOKENS, batch_size=1, **drawing)
         self.predictor = Generator(model, run.tokenizer, drawn, starts)
         self._scores = TextScores(model, texts, scored, run.tokenizer)
         self._prompt = run.config.train.prompt

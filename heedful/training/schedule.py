@@ -63,9 +63,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def rate_at(self, update: Any) -> Any:
         """Return the learning rate at an update: its number, from 1, as a float32 tensor."""
-        warmup = max(self.warmup_updates, 1)
         if self.kind in SCHEDULES_WITH_END:
             return self._ending_rate_at(update)
+        warmup = max(self.warmup_updates, 1)
         rising = ops.minimum(update / warmup, 1.0)
         if self.kind == "paper":
             return self.peak * self.d_model**-0.5 * ops.minimum(update**-0.5, update * warmup**-1.5)
@@ -74,7 +74,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * rising
 
     def _ending_rate_at(self, update):
-        warmup, start = self._number("warmup"), self._number("fall_start")
+        warmup, start = self._length("warmup"), self._length("fall_start")
         rising = ops.minimum(self._fraction(update, "warmup"), 1.0)
         done = ops.clip(self._fraction(update - start, "fall"), 0.0, 1.0)
         share = 0.5 * (1.0 + ops.cos(math.pi * done)) if self.kind == "cosine" else 1.0 - done
@@ -87,7 +87,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         start = max(warmup, (1 - self.decay_share) * updates) if self.kind == "wsd" else warmup
         return {"warmup": warmup, "fall_start": start, "fall": max(updates - start, 1)}
 
-    def _number(self, name):
+    def _length(self, name):
+        """Return one of these lengths: a constant, or once the schedule follows an optimizer a tensor."""
         return ops.convert_to_tensor(self.variables[name]) if self.variables else self._lengths()[name]
 
     def _fraction(self, updates, name):

@@ -53,7 +53,7 @@ def checked(recipe_of, tmp_path):
             {"packed": True, "norm_position": "pre", "positions": "rotary", "tie": "none"},
             marks=pytest.mark.slow,
         ),
-        ("fill", {}),
+        ("fill", {"accumulate_batches": True, "feed_forward_dropout": 0.3, "dropout": 0.0}),
         ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),
     ],
 )

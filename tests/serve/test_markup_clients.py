@@ -267,3 +267,10 @@ def test_chats_keep_markup(client, plain):
     stream = client.post("/v1/chat/completions", json=fields | {"stream": True}).text
     events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
     assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == whole
+
+
+def test_a_stream_has_no_echo(client):
+    """It was accepted, and ignored."""
+    refused = client.post("/v1/completions", json={"model": "run", "prompt": LINE, "stream": True, "echo": True})
+    assert refused.status_code == 422
+    assert "no echo" in refused.text

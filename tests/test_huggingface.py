@@ -14,6 +14,7 @@ from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.core.errors import InputError, InputWarning
 from heedful.core.special_tokens import START_ID
 from heedful.data.tokenizer import Tokenizer
+from heedful.interop.export import parity
 from heedful.interop.export.huggingface import FORMAT, export, generation_config
 from heedful.interop.export.parity import compare, export_checked, passes
 from heedful.interop.pretrained import import_model
@@ -198,6 +199,17 @@ def test_what_no_class_expresses_is_refused_by_name(tmp_path):
         export(run, tmp_path / "out")
     assert "model.positions = 'rotary'" in str(refused.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_prompts_that_are_too_long_are_cut(tmp_path):
+    """Guards a file of long lines: they were left out, and there seemed to be no text."""
+    run = random_run(tmp_path, "generate", EXACT[8][2])
+    long = " ".join(SOURCES * 20)
+    [result] = export_checked(run, FORMAT, tmp_path / "out", [long, "".join(SOURCES * 20)], report=quiet)
+    assert (result["texts"], result["identical"]) == (2, 1.0)
+    words = parity._beginning(run.tokenizer, long, 5).split(" ")
+    assert words == long.split(" ")[: len(words)]
+    assert 0 < len(run.tokenizer.encode(" ".join(words))) <= 5
 
 
 def test_a_gate_without_texts_does_not_pass(tmp_path, cli):

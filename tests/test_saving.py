@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import heedful
+from heedful import backend
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.blocks import DecoderBlock, EncoderBlock, Stack
 from heedful.layers.dropout import Dropout, TextDropout, TokenDropout
@@ -263,3 +264,15 @@ def test_muon_is_restored_with_its_fused_matrices():
         keras.Variable(np.ones(shape, "float32"), name=name) for name, shape in (("scale", 2), ("kernel", (2, 2)))
     )
     assert (after._use_weight_decay(scale), after._use_weight_decay(kernel)) == (False, True)
+
+
+def test_only_matrices_decay():
+    """Guards a new norm: what did not decay was a list of names, and a vector of another name decayed unseen."""
+    for optimizer in (adam(0.1, weight_decay=0.1), adam(0.1, weight_decay=0.1, rate_factors={"other": 2.0})):
+        values = []
+        for shape in ((3,), (3, 2)):
+            weight = keras.Variable(np.ones(shape, "float32"), name="steepness")
+            copy = type(optimizer).from_config(optimizer.get_config())
+            copy.apply([np.zeros(shape, "float32")], [weight])
+            values.append(float(backend.to_numpy(weight).mean()))
+        np.testing.assert_allclose(values, [1.0, 0.99], rtol=1e-6)

@@ -35,17 +35,17 @@ def run(options: argparse.Namespace) -> None:
     from heedful import backend
     from heedful.commands import terminal
     from heedful.core.errors import InputError
+    from heedful.core.storage import inside
     from heedful.interop.export.formats import format_named
     from heedful.interop.export.parity import export_checked
     from heedful.interop.export.shortlist import parallel_text
     from heedful.runs.run import Run
 
     run, form = Run.open(options.run), format_named(options.to)
+    form.require_run(run)
     form.require_quantization(options.quantization)
     if options.shortlist is not None:
         form.require_shortlist()
-    if form.task:
-        run = run.of_task(form.task)
     items = list(itertools.islice(run.scored_corpus(options.files), options.sentences))
     if not items:
         raise InputError("There is no text to check the export with.")
@@ -59,5 +59,5 @@ def run(options: argparse.Namespace) -> None:
         texts = [text for text in map(run.task.text_of, lines) if text.strip()][: options.sentences]
         references = None
     shortlist_text = None if options.shortlist is None else parallel_text(run, options.shortlist)
-    folder = options.out or run.path / options.to
+    folder = options.out or inside(run.path, options.to)
     export_checked(run, form, folder, texts, references, options.quantization, terminal.report_progress, shortlist_text)

@@ -13,7 +13,6 @@ from heedful.config import TrainConfig
 from heedful.training.schedule import Schedule
 
 WIDE = 1.5  # from this ratio of width to height on, orthogonalisation through the Gram matrix takes fewer operations
-NOT_DECAYED = ["bias", "gamma", "beta", "scale"]  # names of weights
 
 
 def training_optimizer(
@@ -139,21 +138,24 @@ def averaged_weights(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, A
     return list(zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True))
 
 
-@keras.saving.register_keras_serializable("heedful")
-class MatrixDecayAdamW(keras.optimizers.AdamW):
-    """AdamW that decays matrices only, not biases and norms, even after saving and loading."""
+class MatrixDecay:
+    """Weight decay of matrices only, not of the vectors of biases and norms."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.exclude_from_weight_decay(var_names=NOT_DECAYED)
+    def _use_weight_decay(self, variable):
+        return len(variable.shape) > 1
 
 
 @keras.saving.register_keras_serializable("heedful")
-class Muon(keras.optimizers.Muon):
+class MatrixDecayAdamW(MatrixDecay, keras.optimizers.AdamW):
+    """AdamW that decays matrices only."""
+
+
+@keras.saving.register_keras_serializable("heedful")
+class Muon(MatrixDecay, keras.optimizers.Muon):
     """Keras' Muon (Jordan et al. 2024), in which matrices that are fused in one weight are orthogonalised one by one.
 
-    With JAX on a CPU, wide matrices are orthogonalised through their Gram matrices, which are smaller. Biases and norms
-    are not decayed, even after saving and loading.
+    With JAX on a CPU, wide matrices are orthogonalised through their Gram matrices, which are smaller. Only
+    matrices are decayed.
 
     Args:
         fused_widths: widths of the matrices in a weight (D, sum of widths), by its path.
@@ -162,7 +164,6 @@ class Muon(keras.optimizers.Muon):
 
     def __init__(self, *args: Any, fused_widths: Mapping[str, Sequence[int]] | None = None, **options: Any):
         super().__init__(*args, **options)
-        self.exclude_from_weight_decay(var_names=NOT_DECAYED)
         self.fused_widths = {path: tuple(widths) for path, widths in (fused_widths or {}).items()}
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:

@@ -64,6 +64,13 @@ class Format:
     computes: engines.Engine | None = None
     add_shortlist: "Callable[[Run, Path, Shortlist], Any] | None" = None
 
+    def require_run(self, run: "Run") -> None:
+        """Raise `InputError` for a run of another task, or of a model that the library does not compute."""
+        if self.task:
+            run.of_task(self.task)
+        if self.computes:
+            self.computes.require(run.config.model)
+
     def require_quantization(self, quantization: str) -> None:
         """Raise `InputError` for a quantization that this format does not have."""
         if quantization not in self.quantizations:

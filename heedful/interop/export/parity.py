@@ -11,7 +11,6 @@ import numpy as np
 from heedful import backend
 from heedful.core.errors import InputError, counted
 from heedful.core.progress import Report
-from heedful.core.special_tokens import START_ID
 from heedful.core.storage import write_text
 from heedful.data.corpus import Corpus
 from heedful.interop.export.folders import PARITY, replacing
@@ -43,7 +42,7 @@ def export_checked(
         run: a `Run`.
         form: the `Format`.
         folder: the new folder; an earlier export there stays until this one has passed.
-        texts: sources, prompts, or texts to read.
+        texts: sources, texts whose beginnings are prompts, or texts to read.
         references: their translations, for BLEU.
         quantization: one of the format.
         report: called with lines about the progress.
@@ -56,6 +55,7 @@ def export_checked(
         InputError: the results differ by more than rounding; the library is not installed, cannot compute the model, or
             does not know the quantization; or the folder holds something else.
     """
+    form.require_run(run)
     form.require_quantization(quantization)
     stages: list[tuple[str, Shortlist | None]] = [(one, None) for one in dict.fromkeys(("float32", quantization))]
     if shortlist_text is not None:
@@ -155,9 +155,17 @@ def _written_from(run, texts):
     if run.task.translates:
         return texts, limit
     max_tokens = min(WRITTEN_TOKENS, limit // 2)
-    start = [START_ID] if run.task.starts_texts(run.config) else []
-    lengths = [len(start) + len(ids) for ids in run.tokenizer.encode_batch(list(texts))]
-    return [text for text, length in zip(texts, lengths, strict=True) if 0 < length <= limit - max_tokens], max_tokens
+    starts = run.task.starts_texts(run.config)
+    prompts = [_beginning(run.tokenizer, text, limit - max_tokens - starts) for text in texts]
+    return [prompt for prompt in prompts if starts or run.tokenizer.encode(prompt)], max_tokens
+
+
+def _beginning(tokenizer, text, max_tokens):
+    """Return the beginning of a text that has at most so many tokens, if possible at the end of a word."""
+    while (length := len(tokenizer.encode(text))) > max_tokens:
+        text = text[: len(text) * max_tokens // length]
+        text = " ".join(text.split(" ")[:-1]) or text
+    return text
 
 
 def _compared(ours, theirs):

@@ -1,5 +1,6 @@
 """The trainer: when it stops, which weights it keeps, and what it reports."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -215,6 +216,10 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
     assert outcome_of(guess - 0.01, 500) == []
     assert "the model has learned nothing from its input, in 50 updates." in outcome_of(guess + 0.01, 50)[0]
     with pytest.raises(InputError, match=rf"never came below {guess:.3f}, .* learned nothing from its input\. Look at"):
+        outcome_of(guess + 0.01, 500)
+    train = dataclasses.replace(whole.config.train, minutes=8.0, warmup_updates=4000)
+    monkeypatch.setattr(whole, "config", dataclasses.replace(whole.config, train=train))
+    with pytest.raises(InputError, match=r"ended it at update 500, in the warm-up of 4,000 updates: set"):
         outcome_of(guess + 0.01, 500)
 
 

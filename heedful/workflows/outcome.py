@@ -46,6 +46,11 @@ def require_success(run: Run, training: Examples, valid: Examples | None, report
     if updates < FEW:
         report(f"{problem}, in {counted(updates, 'update')}.")
         return
+    if train.minutes and updates < train.warmup_updates:
+        raise InputError(
+            f"{problem}. train.minutes ended it at update {updates:,}, in the warm-up of {train.warmup_updates:,} "
+            "updates: set train.schedule to cosine, which is planned to end in time, or shorten train.warmup_updates."
+        )
     raise InputError(
         f"{problem}. Look at {run.path / 'curves.png'}: lower train.learning_rate ({train.learning_rate:g}), lengthen "
         "train.warmup_updates, train longer, or examine the text with heedful doctor."

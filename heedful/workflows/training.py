@@ -122,6 +122,11 @@ class Training:
         if config.train.epochs:
             origins |= {"train.updates": "counted, from train.epochs"}
         timed = config.train.is_paced
+        if config.train.minutes and not config.train.schedule_ends and config.train.optimizer != "schedule_free":
+            report(
+                f"train.schedule = {config.train.schedule} does not depend on train.minutes, nor does its warm-up of "
+                f"{counted(config.train.warmup_updates, 'update')}: with cosine, both are planned to fit"
+            )
         if timed and backend.process_count() > 1:
             report("with several processes train.updates is planned for train.minutes at the first validation")
         elif plan_minutes and timed:

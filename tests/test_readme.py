@@ -117,7 +117,7 @@ def test_the_main_job_runs(cli, tmp_path, monkeypatch):
         words, *redirected = re.split(r" < | > ", re.sub(r"minutes \d+", "minutes 0", command))
         more = [] if number > 1 else [*QUICK[: 2 if number else None], "--train.updates", str(2 + 2 * number)]
         stdin = (tmp_path / redirected[0]).read_text(encoding="utf-8") if redirected else ""
-        result = cli(*shlex.split(words), *more, stdin=stdin)
+        result = cli(*shlex.split(words, comments=True), *more, stdin=stdin)
         assert result.returncode == 0, result.stderr
         if redirected:
             assert result.stdout.count(b"\n") == len(PAIRS)

@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count punctuation marks as words of their own; by default white space alone separates words",
     )  # fmt: skip
     parser.add_argument(
-        "--choose", action="store_true", help="choose the attention heads anew, on the validation text of the run"
+        "--choose",
+        action="store_true",
+        help="choose the attention heads anew, on the validation text of the run; without FILE, that is all",
     )
 
 
@@ -48,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         aligner = Aligner.of_run(run, model)
     note(f"aligned by {aligner.heads.signature()}")
+    if options.choose and not options.files:
+        return 0
     aligner.cut = 0  # texts by which the heads were chosen do not count
     pairs = iter(_pairs(options.files))
     with progress_bar() as bar:

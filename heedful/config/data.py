@@ -60,8 +60,9 @@ class DataConfig:
     where text is scarce (Provilkov et al. 2020; 0.1 there). Each text has eight segmentations; a batch draws one."""
     protected: tuple[str, ...] = ()
     """translate: spans that the model learns to carry as numbered tokens: `all`, or some of url, email, code, braces
-    ({name}), printf (%s), variable ($NAME), entity (&amp;) and number (5 km); or regular expressions. Pairs without
-    such spans train them too, at random. Without it, a translation gets its spans back by alignment."""
+    ({name}), printf (%s), variable ($NAME), entity (&amp;), escape (\\n), path (C:\\new) and number (5 km); or regular
+    expressions. Pairs without such spans train them too, at random. Without it, a translation gets its spans back by
+    alignment."""
     terms: float = 0.0
     """translate: share of the training pairs whose source is followed by words of the target, so that the model learns
     to use the terms of a glossary in the right form. 0: a glossary replaces what the model wrote for a term."""

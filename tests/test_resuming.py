@@ -119,7 +119,9 @@ def test_a_replay_finds_and_names_a_difference_of_one_bit(config, tmp_path, whol
     """A replay without a difference continues from the saved state; it needs two states."""
     workflows.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
     said = []
-    assert_same_state(whole, workflows.resume(tmp_path / "parts", said.append, config, verify=True))
+    resumed = workflows.resume(tmp_path / "parts", said.append, config, verify=True)
+    assert_same_state(whole, resumed)
+    assert resumed.config.data.several_sentences == whole.config.data.several_sentences  # measured, not configured
     assert any(line.startswith("replayed updates 1 to 3: ") for line in said)
     arrays, progress = whole.checkpoints.read_last()
     name = max(name for name in arrays if "kernel" in name)

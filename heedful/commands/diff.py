@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     configs = map(read_config, (options.first, options.second))
-    first, second = (settings.flat(find_task(config.task).plan_updates(config, config)) for config in configs)
+    first, second = (settings.flat(find_task(config.task).completed_from(config, config)) for config in configs)
     names = [name for name in first if first[name] != second[name]]
     width = max((len(name) for name in names), default=0)
     for name in names:

@@ -90,8 +90,8 @@ class TaskConfig:
         """Return whether no text may be longer than `model.max_length`."""
         return True
 
-    def plan_updates(self, config: Config, other: Config) -> Config:
-        """Return a config with everything that depends on the number of updates fixed as in the config `other`."""
+    def completed_from(self, config: Config, other: Config) -> Config:
+        """Return a config, completed with what the config `other` of the same run has measured or planned."""
         return config
 
     def text_layout(self, data: DataConfig) -> str:

@@ -91,14 +91,16 @@ class Translate(Task):
     def limits_length(self, config: Config) -> bool:
         return config.model.positions == "learned"
 
-    def plan_updates(self, config: Config, other: Config) -> Config:
+    def completed_from(self, config: Config, other: Config) -> Config:
         if config.train.select_by is None:
             train = dataclasses.replace(config.train, select_by=other.train.select_by)
             config = dataclasses.replace(config, train=train)
-        if config.data.planned_updates:
-            return config
-        updates = other.data.planned_updates or other.train.updates
-        return dataclasses.replace(config, data=dataclasses.replace(config.data, planned_updates=updates))
+        data, before = config.data, other.data
+        if data.several_sentences is None:
+            data = dataclasses.replace(data, several_sentences=before.several_sentences)
+        if not data.planned_updates:
+            data = dataclasses.replace(data, planned_updates=before.planned_updates or other.train.updates)
+        return dataclasses.replace(config, data=data)
 
     def text_layout(self, data: DataConfig) -> str:
         return "pairs"
@@ -137,7 +139,7 @@ class Translate(Task):
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."
             )
-        config = with_markup_tokens(with_share_of_several(self.plan_updates(config, config), corpus))
+        config = with_markup_tokens(with_share_of_several(self.completed_from(config, config), corpus))
         corpus = protected(config, corpus, training=True)
         if config.train.select_by is None:
             select_by = fitting_selection(config, corpora["valid"])

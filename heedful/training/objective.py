@@ -63,6 +63,8 @@ class Objective(keras.Model):
         consistency: what two passes over each text add to the loss in training; None: one pass.
     """
 
+    schedule: Schedule  # of the learning rate; set by `training_objective`
+
     def __init__(
         self,
         model: keras.Model,
@@ -147,13 +149,9 @@ class Objective(keras.Model):
         })  # fmt: skip
 
 
-def training_objective(model: keras.Model, train: TrainConfig, schedule: Schedule | None = None) -> Objective:
-    """Return the compiled objective that trains a model as a config says, with its optimizer built.
-
-    Args:
-        schedule: of the learning rate; None for that of the config.
-    """
-    schedule = schedule or training_schedule(train, model.d_model)
+def training_objective(model: keras.Model, train: TrainConfig) -> Objective:
+    """Return the compiled objective that trains a model as a config says, with its optimizer built."""
+    schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches, consistency_of(train))
     factors = rate_factors(model, train) if train.rate_factors else None
     widths = _fused_widths(model) if train.optimizer == "muon" else None
@@ -161,6 +159,7 @@ def training_objective(model: keras.Model, train: TrainConfig, schedule: Schedul
     objective.optimizer.build(objective.trainable_variables)
     if train.is_paced:
         schedule.follow(objective.optimizer)
+    objective.schedule = schedule
     return objective
 
 

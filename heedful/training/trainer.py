@@ -23,7 +23,7 @@ from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
 from heedful.training.pace import Pace
 from heedful.training.progress_log import ProgressLog
-from heedful.training.schedule import training_schedule
+from heedful.training.schedule import Schedule
 from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import tensorboard_writer
@@ -65,8 +65,8 @@ class Trainer:
         self.validator, self.report = validator, report
         self.updates = Updates(model, examples, self.config, self.resuming)
         self.objective = self.updates.objective
-        # Of constants: that of the optimizer has variables, which `fit` holds while it runs.
-        self.schedule = training_schedule(self.config, model.d_model)
+        # A copy of constants: that of the optimizer has variables, which `fit` holds while it runs.
+        self.schedule = Schedule.from_config(self.objective.schedule.get_config())
         self.checkpoints = Checkpoints(run, model, self.updates.saved_variables)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update = 0

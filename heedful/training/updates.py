@@ -15,7 +15,6 @@ from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import REPLICATED, training_objective, with_update_tokens
 from heedful.training.optimizer import averaged_weights
 from heedful.training.pace import Pace
-from heedful.training.schedule import training_schedule
 from heedful.training.watchdog import Watchdog
 
 UPDATES_IN_FLIGHT = 8  # updates between two times that the host waits for an accelerator
@@ -36,10 +35,9 @@ class Updates:
 
     def __init__(self, model: keras.Model, examples: Examples, config: TrainConfig, resume: str = ""):
         self.model, self.examples, self.config, self.resume = model, examples, config, resume
-        self.schedule = training_schedule(config, model.d_model)
-        self.objective = training_objective(model, config, self.schedule)
+        self.objective = training_objective(model, config)
         self.optimizer = self.objective.optimizer
-        of_schedule = {id(variable) for variable in self.schedule.variables.values()}
+        of_schedule = {id(variable) for variable in self.objective.schedule.variables.values()}
         self.saved_variables = [each for each in self.optimizer.variables if id(each) not in of_schedule]
         """Those of the optimizer that belong to the state of a training; its pace is saved as numbers."""
         self._last_batch = 0  # batch of the current run
@@ -58,7 +56,7 @@ class Updates:
 
     def set_pace(self, pace: Pace) -> None:
         """Change the pace of the schedule; other processes get it before their next updates."""
-        self.schedule.set_pace(pace)
+        self.objective.schedule.set_pace(pace)
         self.state_assigned = True
 
     @contextlib.contextmanager

@@ -70,7 +70,7 @@ def resume(
     """Continue the training of a run folder exactly as if it had never stopped; `verify` first checks it by replay."""
     run = Run.open(path)
     if config is not None and config != run.config:
-        config = run.task.plan_updates(config, run.config)
+        config = run.task.completed_from(config, run.config)
         _require_same(run, config)
         if config.train.epochs and "train.updates" in (origins or {}):
             raise InputError(
@@ -99,7 +99,7 @@ def _with_new_minutes(run, config, report):
 def _require_same(run, config):
     """Refuse a config that changes what a run was created with: its vocabulary, its model, its classes."""
     run.of_task(config.task)
-    old, new = settings.flat(run.task.plan_updates(run.config, run.config)), settings.flat(config)
+    old, new = settings.flat(run.task.completed_from(run.config, run.config)), settings.flat(config)
     for name in old:
         stays = name in CREATED_WITH or (name.startswith(("tokenizer.", "model.")) and name not in MAY_CHANGE)
         if stays and old[name] != new[name]:

@@ -50,7 +50,7 @@ class Training:
     """
 
     def __init__(self, run: Run, report: Callable[[str], Any] = print):
-        self.run, self.report, self.config, self.task = run, report, run.config, run.task
+        self.run, self.report, self.task = run, report, run.task
         self.origins: dict[str, str] = {}  # where settings came from, by their full names
         self.seconds_spent = 0.0  # of train.minutes, used before the first update
         self.max_updates: int | None = None  # train.updates before it was planned; None: it was not
@@ -71,6 +71,11 @@ class Training:
         if self.config.train.epochs:
             self._count_epochs()
 
+    @property
+    def config(self) -> Config:
+        """The config of the run."""
+        return self.run.config
+
     def _count_epochs(self):
         """Set `train.updates` to the number of updates in `train.epochs`."""
         train = self.config.train
@@ -78,7 +83,7 @@ class Training:
         self.report(f"{train.epochs:g} epochs are {counted(updates, 'update')}")
         config = dataclasses.replace(self.config, train=dataclasses.replace(train, updates=updates))
         # A resumed run must plan the same batches.
-        self.config = self.run.config = self.task.plan_updates(config, self.config)
+        self.run.config = self.task.completed_from(config, self.config)
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -191,7 +196,7 @@ class Training:
     def fit_into_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
         began, self.max_updates = time.monotonic(), self.config.train.updates
-        self.config = self.run.config = self.task.plan_updates(fit_into_minutes(self), self.config)
+        self.run.config = self.task.completed_from(fit_into_minutes(self), self.config)
         self.seconds_spent = time.monotonic() - began
 
     def validator(self, model: "keras.Model") -> Validator:

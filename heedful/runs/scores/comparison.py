@@ -235,7 +235,7 @@ def _systems(runs):
     """Return the indices of runs, grouped by config without name and seed."""
     systems: dict[Any, list[int]] = {}
     for number, run in enumerate(runs):
-        config = run.task.plan_updates(run.config, run.config)
+        config = run.task.completed_from(run.config, run.config)
         train = dataclasses.replace(config.train, seed=0)
         systems.setdefault(dataclasses.replace(config, name="", train=train), []).append(number)
     return list(systems.values())

@@ -42,10 +42,10 @@ def run(options: argparse.Namespace) -> None:
     from heedful.runs.run import Run
 
     run, form = Run.open(options.run), format_named(options.to)
-    form.require_run(run)
     form.require_quantization(options.quantization)
     if options.shortlist is not None:
         form.require_shortlist()
+    form.require_run(run)
     items = list(itertools.islice(run.scored_corpus(options.files), options.sentences))
     if not items:
         raise InputError("There is no text to check the export with.")

@@ -17,7 +17,7 @@ from heedful.config import SET_BY_SIZE, Config, read_recipe
 from heedful.config.format_1 import RENAMED
 from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
-from heedful.core.validation import from_dict
+from heedful.core.validation import flat_table, from_dict
 
 COMMAND_LINE = "command line"  # the origin of a setting
 # Settings of a recipe that are dropped when the command line has the key: they belong to the value that it replaces.
@@ -106,13 +106,7 @@ def given_values(arguments: Sequence[str]) -> dict[str, Any]:
 
 def flat(config: Config) -> dict[str, Any]:
     """Return all settings of a config by their full names."""
-    settings: dict[str, Any] = {}
-    for section, values in dataclasses.asdict(config).items():
-        if isinstance(values, dict):
-            settings |= {f"{section}.{name}": value for name, value in values.items()}
-        else:
-            settings[section] = values
-    return settings
+    return flat_table(dataclasses.asdict(config))
 
 
 def changed(old: Config, new: Config) -> list[str]:

@@ -33,6 +33,20 @@ def library_errors_reported(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error}.") from error
 
 
+@contextlib.contextmanager
+def extra_needed(extra: str, what: str) -> Iterator[None]:
+    """Raise `InputError` if a library cannot be imported in this context.
+
+    Args:
+        extra: the extra of heedful that installs it.
+        what: what needs it, as the beginning of the message.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{what}: pip install 'heedful[{extra}]'.") from error
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun.
 

@@ -6,7 +6,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,6 +130,14 @@ def require_text(text: str) -> str:
     if not isinstance(text, str):
         raise InputError(f"This takes a single text, not {type(text).__name__}.")
     return text
+
+
+def flat_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested dicts by their names, joined by full stops: `train.seed`."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        values |= flat_table(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return values
 
 
 def positive(config: Any, *names: str) -> None:

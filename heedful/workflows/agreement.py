@@ -6,6 +6,7 @@ from typing import Any
 
 from heedful import __version__, backend
 from heedful.core.errors import InputError
+from heedful.core.validation import flat_table
 from heedful.runs.run import Run
 
 
@@ -19,9 +20,9 @@ def require_agreement(asked: dict[str, Any]) -> None:
         InputError: in every process, if one was asked for something else than process 0, or runs other versions.
     """
     answers = backend.exchange({"version": _versions()} | asked)
-    first = _flat(answers[0])
+    first = flat_table(answers[0])
     for index, answer in enumerate(answers):
-        other = _flat(answer)
+        other = flat_table(answer)
         for name in sorted(first.keys() | other.keys()):
             if first.get(name) != other.get(name):
                 raise InputError(
@@ -32,15 +33,6 @@ def require_agreement(asked: dict[str, Any]) -> None:
 def _versions():
     versions = {name: version(name) for name in ("jax", "jaxlib", "keras", "numpy", "tokenizers")}
     return {"heedful": __version__, "python": platform.python_version()} | versions
-
-
-def _flat(values, prefix=""):
-    """Return a nested dict as one of names such as `train.seed`."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        flat |= inner
-    return flat
 
 
 def begin_together(run: Run, fingerprint: str) -> None:

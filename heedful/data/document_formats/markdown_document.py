@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heedful.config.protected import Protection
-from heedful.core.errors import InputError
+from heedful.core.errors import extra_needed
 from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document, Replacement, Replacements, unwrapped
 from heedful.data.document_formats.html_document import html_replacements
@@ -26,10 +26,8 @@ _BREAK = re.compile(r"(?:  +|\\)\n")  # a line break within a paragraph
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
     """Read a Markdown file in UTF-8. A paragraph of several lines becomes one line."""
-    try:
+    with extra_needed("files", "Markdown needs markdown-it-py"):
         from markdown_it import MarkdownIt
-    except ImportError as error:
-        raise InputError("Markdown needs markdown-it-py: pip install 'heedful[files]'.") from error
     text = decoded(content, name)
     starts = [0, *(end.end() for end in re.finditer(r"\r\n?|\n|.\Z", text, re.DOTALL))]
     front = _FRONT_MATTER.match(text)

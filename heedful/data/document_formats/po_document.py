@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heedful.config.protected import Protection
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.data.document_formats.document import Document, TextCollector, ends_of
 from heedful.data.markup.marked_text import marked
 from heedful.data.markup.messages import message_pieces
@@ -76,10 +76,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
 
 def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:
     """Return the entries of a PO file, as polib reads them, its text, and its encoding."""
-    try:
+    with extra_needed("files", "PO files need polib"):
         import polib
-    except ImportError as error:
-        raise InputError("PO files need polib: pip install 'heedful[files]'.") from error
     declared = _declared(content)
     encoding = declared[1].decode() if declared and declared[1] != PLACEHOLDER else "utf-8"
     try:

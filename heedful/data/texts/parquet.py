@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 
 LABELS, TEXTS = ("label", "labels"), ("text", "sentence", "content", "question")  # usual names of columns
 
@@ -19,10 +19,8 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
     Raises:
         InputError: pyarrow is not installed, or the columns are none of these.
     """
-    try:
+    with extra_needed("parquet", "This text consists of Parquet files"):
         import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise InputError("This text consists of Parquet files: pip install 'heedful[parquet]'.") from error
     columns = parquet.read_schema(tables[0]).names
     text = next((name for name in TEXTS if name in columns), None)
     label = next((name for name in LABELS if name in columns), None)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.core.validation import parse_json
 from heedful.data.corpus import resolve
 from heedful.data.text_files import one_line, read_lines, uncompressed_name
@@ -185,10 +185,8 @@ class ParquetRecords(Records):
 
     def __init__(self, path: Path, field: str, into: str):
         super().__init__(path, field, into)
-        try:
+        with extra_needed("parquet", "Parquet needs pyarrow"):
             import pyarrow.parquet as parquet
-        except ImportError as error:
-            raise InputError("Parquet needs pyarrow: pip install 'heedful[parquet]'.") from error
         try:
             self._file = parquet.ParquetFile(path)
         except Exception as error:

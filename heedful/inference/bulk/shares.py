@@ -16,7 +16,7 @@ from heedful import __version__
 from heedful.core.errors import InputError
 from heedful.core.output import output_file
 from heedful.core.storage import file_hash, write_text
-from heedful.core.validation import read_json
+from heedful.core.validation import flat_table, read_json
 from heedful.inference.bulk.records import Records
 
 Translate = Callable[[Iterable[str], int], Iterator[Any]]  # from lines and the number of the first to results
@@ -160,16 +160,8 @@ def _misfits(path: Path, manifest: Path, wanted: Mapping[str, Any]) -> list[str]
     content = read_json(manifest)
     if not isinstance(content, dict):
         return [f"{manifest.name} is damaged"]
-    mine, theirs = (_flat({name: table.get(name) for name in wanted}) for table in (wanted, content))
+    mine, theirs = (flat_table({name: table.get(name) for name in wanted}) for table in (wanted, content))
     names = [name for name in mine | theirs if name not in mine or name not in theirs or mine[name] != theirs[name]]
     if names or content.get("output") == file_hash(path):
         return [f"another {name.removeprefix('made_with.')}" for name in names]
     return [f"{path.name} is damaged"]
-
-
-def _flat(table: Mapping[str, Any], beginning: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by their names, joined by full stops."""
-    values: dict[str, Any] = {}
-    for name, value in table.items():
-        values |= _flat(value, f"{beginning}{name}.") if isinstance(value, dict) else {f"{beginning}{name}": value}
-    return values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.config import DecodeConfig
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.core.processors import cores
 from heedful.core.special_tokens import PAD, SPECIAL
 from heedful.core.storage import file_hash
@@ -49,10 +49,8 @@ def ctranslate2() -> Any:
     Raises:
         InputError: it is not installed.
     """
-    try:
+    with extra_needed("ctranslate2", "CTranslate2 is not installed"):
         import ctranslate2
-    except ImportError as error:
-        raise InputError("CTranslate2 is not installed: pip install 'heedful[ctranslate2]'.") from error
     return ctranslate2
 
 

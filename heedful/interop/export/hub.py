@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.interop.export.folders import exported_weights
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ def push(
             f"{folder} was exported from other weights than those of {run.path}: export again with "
             f"heedful export {run.path} --to huggingface."
         )
-    try:
+    with extra_needed("hub", "To upload a model"):
         from huggingface_hub import HfApi
-    except ImportError as error:
-        raise InputError("To upload a model: pip install 'heedful[hub]'.") from error
     api = HfApi()
     report(f"uploading {folder} to {name} ...")
     try:

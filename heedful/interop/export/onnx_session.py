@@ -1,13 +1,12 @@
 """Run an ONNX export with onnxruntime: greedy search with its caches, and logits of encoders."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from heedful.core.errors import InputError
+from heedful.core.errors import extra_needed
 from heedful.core.special_tokens import END_ID, PAD_ID, START_ID
 
 BATCH = 32
@@ -15,11 +14,9 @@ BATCH = 32
 
 def onnxruntime() -> Any:
     """Import onnxruntime; raise `InputError` if it or onnx is not installed."""
-    try:
+    with extra_needed("onnx", "This export needs onnx and onnxruntime"):
         import onnx  # noqa: F401
         import onnxruntime
-    except ImportError as error:
-        raise InputError("This export needs onnx and onnxruntime: pip install 'heedful[onnx]'.") from error
     return onnxruntime
 
 
@@ -43,7 +40,6 @@ class Session:
             for name, path in paths.items()
             if path.exists()
         }
-        self.seconds, self.tokens = 0.0, 0
         self._never = list(never)
 
     def run(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -57,15 +53,12 @@ class Session:
     ) -> list[list[int]]:
         """Return greedy translations of source ids, of at most `max_tokens` with the end token, `prefix` first."""
         written: list[list[int]] = []
-        began = time.monotonic()
         for start in range(0, len(sources), BATCH):
             ids, mask = padded(sources[start : start + BATCH])
             memory = self.run("encoder_model", {"input_ids": ids, "attention_mask": mask})["last_hidden_state"]
             fixed = {"encoder_attention_mask": mask, "encoder_hidden_states": memory}
             begun = np.full((len(ids), 1), START_ID, np.int64)
             written += self._write("decoder_model_merged", begun, fixed, max_tokens, prefix)
-        self.seconds += time.monotonic() - began
-        self.tokens += sum(len(ids) + 1 for ids in written)
         return written
 
     def continue_text(self, prompt: Sequence[int], max_tokens: int) -> list[int]:

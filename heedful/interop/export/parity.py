@@ -55,8 +55,8 @@ def export_checked(
         InputError: the results differ by more than rounding; the library is not installed, cannot compute the model, or
             does not know the quantization; or the folder holds something else.
     """
-    form.require_run(run)
     form.require_quantization(quantization)
+    form.require_run(run)
     stages: list[tuple[str, Shortlist | None]] = [(one, None) for one in dict.fromkeys(("float32", quantization))]
     if shortlist_text is not None:
         form.require_shortlist()

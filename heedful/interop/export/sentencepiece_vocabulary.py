@@ -9,7 +9,7 @@ than U+0020 are not folded.
 import json
 from typing import Any, NamedTuple
 
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.core.special_tokens import END_ID, SPECIAL, UNKNOWN_ID
 from heedful.data.tokenizer import Tokenizer
 
@@ -31,11 +31,9 @@ class Vocabulary(NamedTuple):
 
 def sentencepiece_library() -> Any:
     """Return the modules `sentencepiece` and its `sentencepiece_model_pb2`; raise `InputError` if they are missing."""
-    try:
+    with extra_needed("sentencepiece", "This export needs sentencepiece"):
         import sentencepiece
         from sentencepiece import sentencepiece_model_pb2
-    except ImportError as error:
-        raise InputError("This export needs sentencepiece: pip install 'heedful[sentencepiece]'.") from error
     return sentencepiece, sentencepiece_model_pb2
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.core.errors import InputError
+from heedful.core.errors import extra_needed
 from heedful.interop.export.formats import OpenedExport
 
 if TYPE_CHECKING:
@@ -19,13 +19,9 @@ BATCH = 32
 
 def require_transformers() -> Any:
     """Import transformers; raise `InputError` if it or torch is not installed."""
-    try:
+    with extra_needed("huggingface", "The check of this export needs transformers and torch"):
         import torch  # noqa: F401
         import transformers
-    except ImportError as error:
-        raise InputError(
-            "The check of this export needs transformers and torch: pip install 'heedful[huggingface]'."
-        ) from error
     return transformers
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from heedful import backend
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.interop.pretrained.architectures import LAYOUTS
 from heedful.interop.pretrained.archive import ENDINGS, import_archive
 from heedful.interop.pretrained.folder import PretrainedFolder
@@ -78,12 +78,8 @@ def import_model(
 def _find(source):
     if Path(source).exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         return source
-    try:
+    with extra_needed("hub", f"There is no folder {source}; to fetch a model of that name from the hub"):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise InputError(
-            f"There is no folder {source}; to fetch a model of that name from the hub: pip install 'heedful[hub]'."
-        ) from error
     try:
         return snapshot_download(str(source), allow_patterns=WANTED)
     except Exception as error:

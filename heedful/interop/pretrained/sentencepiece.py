@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.interop.pretrained.vocabulary import NEVER_CHOSEN, Side
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
@@ -37,11 +37,9 @@ def read_sides(folder: Any, special: Any) -> Any:
 
 
 def _read_model(path):
-    try:
+    with extra_needed("sentencepiece", f"To read {path}"):
         from google.protobuf.message import DecodeError
         from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-    except ImportError as error:
-        raise InputError(f"To read {path}: pip install 'heedful[sentencepiece]'.") from error
     if not path.is_file():
         raise InputError(f"{path} does not exist.")
     model = ModelProto()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.config import DecodeConfig
-from heedful.core.errors import InputError, counted
+from heedful.core.errors import InputError, counted, extra_needed
 from heedful.core.validation import parse_json
 from heedful.data.text_files import one_line
 from heedful.inference.predictor import ScoredText
@@ -196,8 +196,6 @@ def _short(error):
 
 def openai_library() -> Any:
     """Return the module `openai`; raise `InputError` if it is not installed."""
-    try:
+    with extra_needed("endpoint", "The client of endpoints is not installed"):
         import openai
-    except ImportError as error:
-        raise InputError("The client of endpoints is not installed: pip install 'heedful[endpoint]'.") from error
     return openai

@@ -8,7 +8,7 @@ from typing import Any
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.core.errors import InputError
+from heedful.core.errors import InputError, extra_needed
 from heedful.core.processors import cores
 from heedful.core.storage import file_hash
 from heedful.core.validation import read_json
@@ -150,10 +150,8 @@ def vocabularies_of(folder: Path) -> tuple[Path, Path]:
 
 
 def _sentencepiece(path):
-    try:
+    with extra_needed("sentencepiece", "sentencepiece is not installed"):
         import sentencepiece
-    except ImportError as error:
-        raise InputError("sentencepiece is not installed: pip install 'heedful[sentencepiece]'.") from error
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 

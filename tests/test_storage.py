@@ -18,7 +18,7 @@ from heedful.core.storage import locked, read_checked, whole_folder, with_checks
 
 pytestmark = pytest.mark.any_backend
 
-FLIPS = 10_000
+FLIPS = 2_000
 
 
 @pytest.fixture

@@ -176,24 +176,26 @@ def last_message(messages: Any) -> str:
 def _options(served: Served, given) -> dict[str, Any]:
     """Return the settings of `DecodeConfig` that a request asks for."""
     options: dict[str, Any] = {}
+    decode = served.predictor.decode
     max_tokens = given["max_completion_tokens"] or given["max_tokens"]
     if max_tokens:
         options["max_length"] = max_tokens
     temperature = given["temperature"]
     greedy = temperature is not None and temperature < MIN_TEMPERATURE
     if not greedy and (temperature or (given["top_p"] or 1) < 1):
-        options |= {"sample": True, "beam_size": 1, "temperature": temperature or 1.0}  # 1 is OpenAI's default
-    elif greedy and served.predictor.decode.sample:
+        usual = decode.temperature if decode.sample else 1.0  # OpenAI's default
+        options |= {"sample": True, "beam_size": 1, "temperature": temperature or usual}
+    elif greedy and decode.sample:
         options["sample"] = False
     if given["repetition_penalty"]:
         options["repetition_penalty"] = given["repetition_penalty"]
-    if options.get("sample", served.predictor.decode.sample):
+    if options.get("sample", decode.sample):
         options |= {name: given[name] for name in ("top_p", "top_k", "min_p") if given[name]}
         options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
-    if given["n"] > 1 or (not served.task.translates and given["n"] != served.predictor.decode.n_best):
+    if given["n"] > 1 or (not served.task.translates and given["n"] != decode.n_best):
         options |= {"n_best": given["n"]}
-        if not options.get("sample", served.predictor.decode.sample):
-            options["beam_size"] = max(given["n"], served.predictor.decode.beam_size)
+        if not options.get("sample", decode.sample):
+            options["beam_size"] = max(given["n"], decode.beam_size)
     return options
 
 

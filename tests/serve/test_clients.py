@@ -4,12 +4,16 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import re
+from collections import defaultdict
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
 import pytest
 
 from heedful import load
+from heedful.config import DecodeConfig
+from heedful.serve.openai import _options
 from tests.conftest import PAIRS
 from tests.serve.conftest import completed
 
@@ -230,3 +234,13 @@ def test_a_header_says_that_a_sentence_was_cut(client):
         assert answer.status_code == 200, answer.text
         told = r'299 heedful "line 2 has a sentence that is longer than any in training .*: .* in \d+ parts\."'
         assert re.fullmatch(told, answer.headers["warning"])
+
+
+def test_a_run_that_samples_keeps_its_temperature():
+    """`top_p` alone asks for samples; it set the temperature to 1 for a run with another one."""
+    given = defaultdict(type(None), n=1, top_p=0.9)
+    temperatures = []
+    for decode in (DecodeConfig(sample=True, temperature=0.5), DecodeConfig()):
+        served = SimpleNamespace(predictor=SimpleNamespace(decode=decode), task=SimpleNamespace(translates=True))
+        temperatures.append(_options(served, given)["temperature"])
+    assert temperatures == [0.5, 1.0]

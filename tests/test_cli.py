@@ -410,7 +410,10 @@ def test_mistakes_in_run_folders_are_explained(cli, run, tmp_path):
     assert "not a tokenizer" in damaged(tokenizer, b"{}")
     assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
     assert "nothing.txt does not exist" in complaint(cli("translate", run, "nothing.txt"))
-    assert "no layer 9" in complaint(cli("inspect", run, "o gato", "--layer", 9))
+    for option in ("layer", "head"):
+        refused = cli("inspect", run, "o gato", f"--{option}", 9)
+        assert f"no {option} 9" in complaint(refused)
+        assert not refused.stdout  # nothing is computed first
     assert "empty sentence" in complaint(cli("inspect", run, " "))
     assert "Give a sentence" in complaint(cli("inspect", run))
     assert "say what to draw of a sentence" in complaint(cli("inspect", run, "--positions", "--layer", 1))

@@ -62,14 +62,24 @@ def run(options: argparse.Namespace) -> None:
 
 def _draw_attention(run, options, figure):
     """Draw the attention of a sentence and its translation, one figure for each requested kind and layer."""
+    from heedful.core.errors import InputError
     from heedful.inference.translator import Translator
     from heedful.inspection.figures import draw_attention
     from heedful.inspection.translation import TranslationInspection
 
+    model, kinds = run.config.model, [options.kind] if options.kind else ATTENTION_KINDS
+    depths = {kind: model.depths["encoder" if kind == "encoder self" else "decoder"] for kind in kinds}
+    deepest = max(depths.values())
+    if options.layer and options.layer > deepest:
+        raise InputError(f"There is no layer {options.layer}: the model has layers 1 to {deepest}.")
+    if options.head and options.head > model.num_heads:
+        raise InputError(f"There is no head {options.head}: each layer has heads 1 to {model.num_heads}.")
     maps = TranslationInspection.of(Translator.from_run(run), options.sentence, options.target)
     print(maps.translation)
-    for kind in [options.kind] if options.kind else ATTENTION_KINDS:
-        for layer in [options.layer] if options.layer else range(1, maps.num_layers(kind) + 1):
+    for kind, depth in depths.items():
+        for layer in range(1, depth + 1):
+            if options.layer not in (None, layer):
+                continue
             name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
             print(draw_attention(figure(f"{name}.png"), maps, kind, layer, options.head))
 

@@ -31,6 +31,23 @@ from heedful.training.updates import Updates
 from heedful.training.validator import Validator
 
 
+@dataclasses.dataclass(frozen=True)
+class Beginning:
+    """What a training begins with. It is kept in the state.
+
+    Args:
+        data: fingerprint of the training text; resuming requires the same text.
+        valid: fingerprint of the validation text; the best weights are chosen anew if it has changed.
+        base: fingerprint of the weights that all weights of the model were initialised with; empty: it is untrained.
+        seconds: time used of `train.minutes` before the first update.
+    """
+
+    data: str = ""
+    valid: str = ""
+    base: str = ""
+    seconds: float = 0.0
+
+
 class Trainer:
     """Trains the model of a run, from the start or (after `restore`) from its last checkpoint.
 
@@ -40,11 +57,8 @@ class Trainer:
         examples: an `Examples`, such as `TranslationExamples`.
         validator: its scores include that of `train.select_by`.
         report: called with each line for the user.
-        data_fingerprint: of the training text; resuming requires the same text.
-        seconds_spent: time used of `train.minutes` before the first update.
-        valid_fingerprint: of the validation text; the best weights are chosen anew if it has changed.
+        beginning: a `Beginning`.
         max_updates: largest number of updates if the schedule is to end within `train.minutes`; None: as planned.
-        base: fingerprint of the weights that all weights of the model were initialised with; empty: it is untrained.
     """
 
     def __init__(
@@ -54,10 +68,7 @@ class Trainer:
         examples: Examples,
         validator: Validator,
         report: Callable[[str], Any],
-        data_fingerprint: str = "",
-        seconds_spent: float = 0.0,
-        base: str = "",
-        valid_fingerprint: str = "",
+        beginning: Beginning,
         max_updates: int | None = None,
     ):
         self.run, self.model, self.examples = run, model, examples
@@ -70,9 +81,8 @@ class Trainer:
         self.checkpoints = Checkpoints(run, model, self.updates.saved_variables)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update = 0
-        self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
-        self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
-        self.progress |= self._settings_in_progress()
+        self.progress: dict[str, Any] = {"update": 0, "best": None, "best_update": 0, "waited": 0}
+        self.progress |= dataclasses.asdict(beginning) | self._settings_in_progress()
         self._validations: list[float] = []  # seconds of each in this session
         self._first_pace = Pace(self.config.updates, max(self.config.updates, max_updates or 0))
         self._set_pace(self._first_pace)

@@ -23,7 +23,7 @@ from heedful.tasks.task import Validator
 from heedful.training.cost_estimate import CostEstimate, estimate_cost
 from heedful.training.freezing import matching_weights, prepare_weights, rate_factors
 from heedful.training.signals import Interrupted
-from heedful.training.trainer import Trainer
+from heedful.training.trainer import Beginning, Trainer
 from heedful.training.updates import require_rows
 from heedful.workflows.agreement import begin_together
 from heedful.workflows.folder import EXAMINATION, require_free, written
@@ -253,10 +253,8 @@ class Training:
         self.report(f"model: {model.count_params():,} parameters{part}")
         self.report(backend.device_summary(self.config.train.devices))
         validator = self.validator(model)
-        trainer = Trainer(
-            self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base,
-            self.valid_fingerprint, self.max_updates,
-        )  # fmt: skip
+        beginning = Beginning(self.fingerprint, self.valid_fingerprint, base, self.seconds_spent)
+        trainer = Trainer(self.run, model, self.examples, validator, self.report, beginning, self.max_updates)
         if verify:
             trainer.verify()
         if resume:

@@ -318,6 +318,16 @@ def test_inspect_draws_every_requested_figure(cli, run, tmp_path):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "figures").iterdir())
 
 
+def test_inspect_draws_a_layer_of_the_sides_that_have_it(cli, config, whole, tmp_path):
+    config = change(config, "--model.encoder_layers", "2", "--model.decoder_layers", "1")
+    run = Run.create(tmp_path / "deep", config, whole.source_tokenizer, whole.target_tokenizer)
+    run.save_model(run.build_model())
+    command = ("inspect", run.path, "o gato bebe", "--layer", 2, "--out", tmp_path / "figures")
+    assert cli(*command).returncode == 0
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["encoder-self-layer2.png"]
+    assert "no layer 2: cross has layers 1 to 1" in complaint(cli(*command, "--kind", "cross"))
+
+
 def test_drawn_positions_are_those_of_the_model(config, whole, tmp_path):
     drawn = []
     for positions in ("sinusoidal", "learned"):
@@ -576,6 +586,8 @@ def test_the_shell_completes_commands_options_and_settings():
 def test_quiet_commands_write_results_only(cli, run, recipe, tmp_path):
     aligned = cli("align", run, "--choose", "-q")
     assert (aligned.stdout, aligned.stderr) == (b"", b"")
+    assert (run / "alignment.json").is_file()
+    assert cli("align", run, "--choose", "-q", stdin="o gato\tthe cat\n").stdout.count(b"\n") == 1
     assert cli("translate", run, "-q", stdin="o gato bebe\n").stdout.strip()
     failed = cli("translate", tmp_path / "nowhere", "-q")
     assert b"There is no run folder" in failed.stderr

@@ -226,6 +226,14 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
         CTranslate2Model(run, tmp_path / "ct2")
 
 
+def test_a_model_and_a_folder_are_refused_before_text_is_read(make_run, tmp_path, cli):
+    command = ["export", make_run(positions="none").path, "--to", "ctranslate2", "--files", "missing.tsv"]
+    assert b"CTranslate2 cannot compute this model" in cli(*command).stderr
+    command[1] = fitting = make_run().path
+    (fitting / "ctranslate2").symlink_to(tmp_path)
+    assert b"outside its folder" in cli(*command).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -217,10 +217,28 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
     assert "the model has learned nothing from its input, in 50 updates." in outcome_of(guess + 0.01, 50)[0]
     with pytest.raises(InputError, match=rf"never came below {guess:.3f}, .* learned nothing from its input\. Look at"):
         outcome_of(guess + 0.01, 500)
-    train = dataclasses.replace(whole.config.train, minutes=8.0, warmup_updates=4000)
-    monkeypatch.setattr(whole, "config", dataclasses.replace(whole.config, train=train))
-    with pytest.raises(InputError, match=r"ended it at update 500, in the warm-up of 4,000 updates: set"):
-        outcome_of(guess + 0.01, 500)
+    for minutes, advice in ((0.0, r"warmup_updates\.$"), (8.0, r"warmup_updates, or set train\.schedule to cosine")):
+        train = dataclasses.replace(whole.config.train, minutes=minutes, warmup_updates=4000, updates=10_000)
+        monkeypatch.setattr(whole, "config", dataclasses.replace(whole.config, train=train))
+        with pytest.raises(InputError, match=rf"at update 2,000, in the warm-up of 4,000 updates: shorten .*{advice}"):
+            outcome_of(guess + 0.01, 2000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, False),
+        ({"minutes": 8.0}, True),
+        ({"minutes": 8.0, "schedule": "cosine"}, False),
+        ({"minutes": 8.0, "minutes_of": "updates"}, False),
+        ({"minutes": 8.0, "schedule": "constant", "optimizer": "schedule_free"}, False),
+    ],
+)
+def test_minutes_beside_a_schedule_without_an_end_are_pointed_out(config, tmp_path, settings, told):
+    said = []
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, **settings))
+    Training.create(config, tmp_path / "run", said.append, plan_minutes=False)
+    assert any("does not depend on train.minutes" in line for line in said) is told
 
 
 def test_the_constant_guess_of_several_labels_is_one_for_each_class():

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--choose",
         action="store_true",
-        help="choose the attention heads anew, on the validation text of the run; without FILE, that is all",
+        help="choose the attention heads anew, on the validation text of the run; without FILE or a pipe, that is all",
     )
 
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         aligner = Aligner.of_run(run, model)
     note(f"aligned by {aligner.heads.signature()}")
-    if options.choose and not options.files:
+    if options.choose and not options.files and sys.stdin.isatty():
         return 0
     aligner.cut = 0  # texts by which the heads were chosen do not count
     pairs = iter(_pairs(options.files))

@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
     if options.shortlist is not None:
         form.require_shortlist()
     form.require_run(run)
+    folder = options.out or inside(run.path, options.to)
     items = list(itertools.islice(run.scored_corpus(options.files), options.sentences))
     if not items:
         raise InputError("There is no text to check the export with.")
@@ -59,5 +60,4 @@ def run(options: argparse.Namespace) -> None:
         texts = [text for text in map(run.task.text_of, lines) if text.strip()][: options.sentences]
         references = None
     shortlist_text = None if options.shortlist is None else parallel_text(run, options.shortlist)
-    folder = options.out or inside(run.path, options.to)
     export_checked(run, form, folder, texts, references, options.quantization, terminal.report_progress, shortlist_text)

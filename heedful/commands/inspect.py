@@ -71,7 +71,8 @@ def _draw_attention(run, options, figure):
     depths = {kind: model.depths["encoder" if kind == "encoder self" else "decoder"] for kind in kinds}
     deepest = max(depths.values())
     if options.layer and options.layer > deepest:
-        raise InputError(f"There is no layer {options.layer}: the model has layers 1 to {deepest}.")
+        kind = options.kind or "attention"
+        raise InputError(f"There is no layer {options.layer}: {kind} has layers 1 to {deepest}.")
     if options.head and options.head > model.num_heads:
         raise InputError(f"There is no head {options.head}: each layer has heads 1 to {model.num_heads}.")
     maps = TranslationInspection.of(Translator.from_run(run), options.sentence, options.target)

@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "its text)",
     )  # fmt: skip
     add_engine(parser, "of translators")
-    parser.add_argument("--queue", type=count, default=1024, help="texts that may wait for each run (default: 1024)")
+    parser.add_argument(
+        "--queue", type=count, default=1024, help="texts of each run that wait or are being computed (default: 1024)"
+    )
     parser.add_argument("--slots", type=count, default=48, help="sentences decoded together by a thread (default: 48)")
     parser.add_argument("--seconds", type=count, default=60, help="time limit of a request (default: 60)")
     parser.add_argument("--max-lines", type=count, default=256, help="most lines of a request (default: 256)")

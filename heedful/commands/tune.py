@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "third one has those that heedful train --text would choose where the recipe has none. The others vary width, "
         "depth, vocabulary, dropout, label smoothing, batch, learning rate, optimizer and consistency. All trials "
         "train for a ninth of the full length, the best third of them for a third of it, and the best third of those "
-        "to its end. The full length is --train.minutes (default: a sixth of --minutes), or with --trials "
-        "train.updates. The validation text decides; the test text is never scored. The folder then has best.toml, "
-        "the winning recipe, and trials.tsv and trials.png with all trials."
+        "to its end. The full length is --train.minutes (default: that of the recipe, or a sixth of --minutes), or "
+        "with --trials train.updates. The validation text decides; the test text is never scored. The folder then has "
+        "best.toml, the winning recipe, and trials.tsv and trials.png with all trials."
     )
 
 

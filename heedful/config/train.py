@@ -231,6 +231,15 @@ class TrainConfig:
         return bool(self.minutes) and self.schedule_ends
 
     @property
+    def could_be_paced(self) -> bool:
+        """Whether there are `minutes` that the schedule does not take into account, though another one would."""
+        return (
+            bool(self.minutes)
+            and not self.schedule_ends
+            and (self.minutes_of == "all" and self.optimizer != "schedule_free")
+        )
+
+    @property
     def dtype_policy(self) -> str:
         """The Keras dtype policy of the precision; weights stay float32."""
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.precision]

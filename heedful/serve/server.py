@@ -37,7 +37,7 @@ class Options:
     Args:
         host, port: the address; port 0 takes a free one.
         engine: of translators: `heedful`, or `ctranslate2`, which needs their exports.
-        queue: texts that may wait, for each run.
+        queue: maximum number of texts of each run that wait or are being computed.
         slots: sentences decoded together by each thread.
         allowed_hosts, origins, keys: see `build_app`.
         drain_seconds: time for accepted requests after a signal.

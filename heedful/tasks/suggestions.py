@@ -13,8 +13,11 @@ TOKENS_PER_WORD = 1.4
 WORDS_PER_ENTRY = 80  # of the vocabulary: a rare entry is learned badly
 VOCABULARIES = (500, 1000, 2000, 4000, 8000, 16000, 32000)
 ENTRIES_PER_WIDTH = 64  # with more, the output layer costs more than the blocks
-# Width, heads, layers, and the number of words from which they pay; the first is for accelerators, or days.
-SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0))
+# Width, heads, layers, and the number of words from which they pay: the first is for accelerators, or days, the last
+# for short trainings.
+SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0), (64, 4, 4, 0))
+RATES = {64: 6e-3}  # by width, where the default learning rate is too low
+FEW_UPDATES = 1000  # a training with fewer gains more from a narrower model, which does more of them
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
 LONG_WORD = 12  # characters: text with longer "words" has no spaces between its words
 CHARACTERS = 2  # of a word in such text
@@ -76,6 +79,10 @@ class TextFacts:
         weights = 12 * width**2 * layers + width * vocabulary / self.sides
         return EFFICIENCY * self.operations * self.seconds / (6 * weights * self.tokens)
 
+    def updates_in(self, passes: float) -> int:
+        """Return the number of updates in which the whole text is read so often."""
+        return max(1, round(passes * self.tokens / (self.sides * self.batch_tokens)))
+
 
 def facts_of(texts: Iterable[Sequence[str]], **more: Any) -> TextFacts:
     """Return the facts about a text, whose sides may be in scripts with and without spaces; `more`: other fields."""
@@ -113,13 +120,10 @@ def _quantile(counts, share):
 def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
     """Return the suggestions for size, vocabulary, dropout and schedule of a model, beside what is given."""
     width, heads, layers = _size(facts, given)
-    suitable = [
-        count for count in VOCABULARIES if count * WORDS_PER_ENTRY <= facts.words and count <= ENTRIES_PER_WIDTH * width
-    ]
-    vocabulary = given.get("tokenizer.vocab_size", max(suitable, default=VOCABULARIES[0]))
+    vocabulary = _vocabulary(facts, width, given)
     passes = facts.passes(width, layers, vocabulary)
     read = f"{facts.words:,} words, which this model reads about {times(passes)}"
-    updates = max(1, round(passes * facts.tokens / (facts.sides * facts.batch_tokens)))
+    updates = facts.updates_in(passes)
     return [
         Suggestion(
             {
@@ -131,24 +135,39 @@ def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
         ),
         Suggestion(
             {"tokenizer.vocab_size": vocabulary},
-            f"{facts.words:,} words are {facts.words // vocabulary:,} for each entry" if suitable else
+            f"{facts.words:,} words are {facts.words // vocabulary:,} for each entry"
+            if facts.words >= VOCABULARIES[0] * WORDS_PER_ENTRY else
             f"{facts.words:,} words are enough for the smallest vocabulary only",
         ),
         Suggestion(
             {"model.dropout": 0.3 if passes > 25 else 0.2 if passes > 4 else 0.1}, f"the text is read {times(passes)}"
         ),
-        Suggestion({"train.learning_rate": None}, "follows from the width"),
+        Suggestion({"train.learning_rate": RATES.get(width)}, f"the width is {width}"),
         schedule_suggestion(facts, updates, 2 * updates),
     ]  # fmt: skip
 
 
 def _size(facts, given):
-    """Return width, heads and layers."""
-    width, heads, layers, _ = next(
-        one for one in SIZES if facts.words >= one[3] and (one is SIZES[-1] or facts.passes(*one[::2], 16000) >= 1)
-    )
+    """Return width, heads and layers: the first size that suits, or the last."""
+    width, heads, layers, _ = next((size for size in SIZES[:-1] if _suits(facts, given, *size)), SIZES[-1])
     width, layers = given.get("model.d_model", width), given.get("model.num_layers", layers)
     return width, max(count for count in range(1, heads + 1) if width % count == 0), layers
+
+
+def _suits(facts, given, width, heads, layers, words):
+    """Return whether a model of a size reads the text at least once, in enough updates."""
+    passes = facts.passes(width, layers, _vocabulary(facts, width, given))
+    if not facts.seconds:  # a narrower model would do no more updates
+        return facts.words >= words and (passes >= 1 or not words)
+    return facts.words >= words and passes >= 1 and facts.updates_in(passes) >= FEW_UPDATES
+
+
+def _vocabulary(facts, width, given):
+    """Return the size of the vocabulary for a model of a width."""
+    suitable = [
+        count for count in VOCABULARIES if count * WORDS_PER_ENTRY <= facts.words and count <= ENTRIES_PER_WIDTH * width
+    ]
+    return given.get("tokenizer.vocab_size", max(suitable, default=VOCABULARIES[0]))
 
 
 def schedule_suggestion(facts: TextFacts, updates: int, maximum: int) -> Suggestion:

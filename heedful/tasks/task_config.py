@@ -91,7 +91,10 @@ class TaskConfig:
         return True
 
     def completed_from(self, config: Config, other: Config) -> Config:
-        """Return a config, completed with what the config `other` of the same run has measured or planned."""
+        """Return a config with those settings that only a run knows from `other`, an earlier config of the run.
+
+        They are planned or measured, such as `data.planned_updates` and `data.several_sentences`.
+        """
         return config
 
     def text_layout(self, data: DataConfig) -> str:

@@ -139,9 +139,10 @@ def averaged_weights(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, A
 
 
 class MatrixDecay:
-    """Weight decay of matrices only, not of the vectors of biases and norms."""
+    """Weight decay of matrices only, not of the vectors of biases and norms; the first base of an optimizer."""
 
     def _use_weight_decay(self, variable):
+        # Keras asks this for each variable before it decays it.
         return len(variable.shape) > 1
 
 

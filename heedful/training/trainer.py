@@ -33,7 +33,7 @@ from heedful.training.validator import Validator
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """What a training begins with. It is kept in the state.
+    """What a training begins with. The names of its fields are keys in the states of all runs.
 
     Args:
         data: fingerprint of the training text; resuming requires the same text.
@@ -42,10 +42,10 @@ class Beginning:
         seconds: time used of `train.minutes` before the first update.
     """
 
-    data: str = ""
-    valid: str = ""
-    base: str = ""
-    seconds: float = 0.0
+    data: str
+    valid: str
+    base: str
+    seconds: float
 
 
 class Trainer:

@@ -46,10 +46,11 @@ def require_success(run: Run, training: Examples, valid: Examples | None, report
     if updates < FEW:
         report(f"{problem}, in {counted(updates, 'update')}.")
         return
-    if train.minutes and updates < train.warmup_updates:
+    if updates < train.warmup_updates:
+        advice = ", or set train.schedule to cosine, which is planned for train.minutes" if train.could_be_paced else ""
         raise InputError(
-            f"{problem}. train.minutes ended it at update {updates:,}, in the warm-up of {train.warmup_updates:,} "
-            "updates: set train.schedule to cosine, which is planned to end in time, or shorten train.warmup_updates."
+            f"{problem}. It ended at update {updates:,}, in the warm-up of {train.warmup_updates:,} updates: shorten "
+            f"train.warmup_updates{advice}."
         )
     raise InputError(
         f"{problem}. Look at {run.path / 'curves.png'}: lower train.learning_rate ({train.learning_rate:g}), lengthen "

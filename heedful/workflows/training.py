@@ -127,7 +127,7 @@ class Training:
         if config.train.epochs:
             origins |= {"train.updates": "counted, from train.epochs"}
         timed = config.train.is_paced
-        if config.train.minutes and not config.train.schedule_ends and config.train.optimizer != "schedule_free":
+        if config.train.could_be_paced:
             report(
                 f"train.schedule = {config.train.schedule} does not depend on train.minutes, nor does its warm-up of "
                 f"{counted(config.train.warmup_updates, 'update')}: with cosine, both are planned to fit"

@@ -80,6 +80,7 @@ def test_time_decides_dropout_and_schedule():
 def test_what_is_given_decides_what_depends_on_it():
     wide = chosen(facts(), {"model.d_model": 100})
     assert (wide["model.d_ff"], wide["model.num_heads"]) == (400, 5)
+    assert chosen(facts(seconds=60.0), {"model.d_model": 256})["model.num_heads"] == 8  # not those of a narrow model
     lengths = length_suggestion(facts(long=10_000), {"model.max_length": 300}).values
     assert (lengths["data.max_tokens"], lengths["data.pack_tokens"]) == (300, 128)
     assert length_suggestion(facts(), {"data.max_tokens": 200}).values["model.max_length"] == 400

@@ -150,7 +150,9 @@ def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
 def _size(facts, given):
     """Return width, heads and layers: the first size that suits, or the last."""
     width, heads, layers, _ = next((size for size in SIZES[:-1] if _suits(facts, given, *size)), SIZES[-1])
-    width, layers = given.get("model.d_model", width), given.get("model.num_layers", layers)
+    layers = given.get("model.num_layers", layers)
+    if "model.d_model" in given:
+        width, heads = given["model.d_model"], SIZES[0][1]
     return width, max(count for count in range(1, heads + 1) if width % count == 0), layers
 
 

@@ -273,6 +273,6 @@ def test_only_matrices_decay():
         for shape in ((3,), (3, 2)):
             weight = keras.Variable(np.ones(shape, "float32"), name="steepness")
             copy = type(optimizer).from_config(optimizer.get_config())
-            copy.apply([np.zeros(shape, "float32")], [weight])
+            copy.apply([keras.ops.zeros(shape)], [weight])
             values.append(float(backend.to_numpy(weight).mean()))
         np.testing.assert_allclose(values, [1.0, 0.99], rtol=1e-6)

@@ -145,6 +145,10 @@ class MatrixDecay:
         # Keras asks this for each variable before it decays it.
         return len(variable.shape) > 1
 
+    def _apply_weight_decay(self, variables):
+        if any(map(self._use_weight_decay, variables)):  # on PyTorch an empty list would be an error
+            super()._apply_weight_decay(variables)  # type: ignore[misc]
+
 
 @keras.saving.register_keras_serializable("heedful")
 class MatrixDecayAdamW(MatrixDecay, keras.optimizers.AdamW):

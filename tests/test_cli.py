@@ -421,7 +421,7 @@ def test_mistakes_in_run_folders_are_explained(cli, run, tmp_path):
     assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
     assert "nothing.txt does not exist" in complaint(cli("translate", run, "nothing.txt"))
     for option in ("layer", "head"):
-        refused = cli("inspect", run, "o gato", f"--{option}", 9)
+        refused = cli("inspect", run, "o gato", "--positions", f"--{option}", 9)
         assert f"no {option} 9" in complaint(refused)
         assert not refused.stdout  # nothing is computed first
     assert "empty sentence" in complaint(cli("inspect", run, " "))

@@ -225,7 +225,7 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({}, False),
         ({"minutes": 8.0}, True),
@@ -234,11 +234,11 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
         ({"minutes": 8.0, "schedule": "constant", "optimizer": "schedule_free"}, False),
     ],
 )
-def test_minutes_beside_a_schedule_without_an_end_are_pointed_out(config, tmp_path, settings, told):
+def test_a_schedule_that_ignores_the_minutes_is_reported(config, tmp_path, settings, reported):
     said = []
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, **settings))
     Training.create(config, tmp_path / "run", said.append, plan_minutes=False)
-    assert any("does not depend on train.minutes" in line for line in said) is told
+    assert any("does not depend on train.minutes" in line for line in said) is reported
 
 
 def test_the_constant_guess_of_several_labels_is_one_for_each_class():

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         aligner = Aligner.of_run(run, model)
     note(f"aligned by {aligner.heads.signature()}")
-    if options.choose and not options.files and sys.stdin.isatty():
+    if options.choose and not options.files and (sys.stdin is None or sys.stdin.isatty()):
         return 0
     aligner.cut = 0  # texts by which the heads were chosen do not count
     pairs = iter(_pairs(options.files))

@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--tokens is for --heads.")
     if options.out and not (options.sentence or options.positions or options.schedule):
         raise InputError("--out is for figures, and --heads draws none.")
+    layers = _layers_to_draw(run.of_task("translate"), options) if options.sentence else []
 
     def figure(name):
         """Return the file of a figure: links in a folder that the user names are followed, those in a run replaced."""
@@ -57,15 +58,12 @@ def run(options: argparse.Namespace) -> None:
     if options.heads:
         _measure_heads(run, options.tokens or 20_000)
     if options.sentence:
-        _draw_attention(run.of_task("translate"), options, figure)
+        _draw_attention(run, options, layers, figure)
 
 
-def _draw_attention(run, options, figure):
-    """Draw the attention of a sentence and its translation, one figure for each requested kind and layer."""
+def _layers_to_draw(run, options):
+    """Return the kinds and layers of attention to draw; `InputError` for a layer or head that the model lacks."""
     from heedful.core.errors import InputError
-    from heedful.inference.translator import Translator
-    from heedful.inspection.figures import draw_attention
-    from heedful.inspection.translation import TranslationInspection
 
     model, kinds = run.config.model, [options.kind] if options.kind else ATTENTION_KINDS
     depths = {kind: model.depths["encoder" if kind == "encoder self" else "decoder"] for kind in kinds}
@@ -75,14 +73,21 @@ def _draw_attention(run, options, figure):
         raise InputError(f"There is no layer {options.layer}: {kind} has layers 1 to {deepest}.")
     if options.head and options.head > model.num_heads:
         raise InputError(f"There is no head {options.head}: each layer has heads 1 to {model.num_heads}.")
+    pairs = ((kind, layer) for kind, depth in depths.items() for layer in range(1, depth + 1))
+    return [(kind, layer) for kind, layer in pairs if options.layer in (None, layer)]
+
+
+def _draw_attention(run, options, layers, figure):
+    """Draw the attention of a sentence and its translation, one figure for each of the `layers` with their kinds."""
+    from heedful.inference.translator import Translator
+    from heedful.inspection.figures import draw_attention
+    from heedful.inspection.translation import TranslationInspection
+
     maps = TranslationInspection.of(Translator.from_run(run), options.sentence, options.target)
     print(maps.translation)
-    for kind, depth in depths.items():
-        for layer in range(1, depth + 1):
-            if options.layer not in (None, layer):
-                continue
-            name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
-            print(draw_attention(figure(f"{name}.png"), maps, kind, layer, options.head))
+    for kind, layer in layers:
+        name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
+        print(draw_attention(figure(f"{name}.png"), maps, kind, layer, options.head))
 
 
 def _measure_heads(run, tokens):

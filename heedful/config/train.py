@@ -232,12 +232,9 @@ class TrainConfig:
 
     @property
     def could_be_paced(self) -> bool:
-        """Whether there are `minutes` that the schedule does not take into account, though another one would."""
-        return (
-            bool(self.minutes)
-            and not self.schedule_ends
-            and (self.minutes_of == "all" and self.optimizer != "schedule_free")
-        )
+        """Whether another schedule would be planned to end within `minutes`; this one has no end."""
+        without_end = not self.schedule_ends and self.optimizer != "schedule_free"
+        return bool(self.minutes) and self.minutes_of == "all" and without_end
 
     @property
     def dtype_policy(self) -> str:

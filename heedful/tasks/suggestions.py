@@ -16,7 +16,7 @@ ENTRIES_PER_WIDTH = 64  # with more, the output layer costs more than the blocks
 # Width, heads, layers, and the number of words from which they pay: the first is for accelerators, or days, the last
 # for short trainings.
 SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0), (64, 4, 4, 0))
-RATES = {64: 6e-3}  # by width, where the default learning rate is too low
+NARROW_RATES = {64: 6e-3}  # peaks of the learning rate by width, where the default is too low
 FEW_UPDATES = 1000  # a training with fewer gains more from a narrower model, which does more of them
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
 LONG_WORD = 12  # characters: text with longer "words" has no spaces between its words
@@ -80,7 +80,7 @@ class TextFacts:
         return EFFICIENCY * self.operations * self.seconds / (6 * weights * self.tokens)
 
     def updates_in(self, passes: float) -> int:
-        """Return the number of updates in which the whole text is read so often."""
+        """Return the number of updates in which the whole text is read `passes` times."""
         return max(1, round(passes * self.tokens / (self.sides * self.batch_tokens)))
 
 
@@ -142,7 +142,7 @@ def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
         Suggestion(
             {"model.dropout": 0.3 if passes > 25 else 0.2 if passes > 4 else 0.1}, f"the text is read {times(passes)}"
         ),
-        Suggestion({"train.learning_rate": RATES.get(width)}, f"the width is {width}"),
+        Suggestion({"train.learning_rate": NARROW_RATES.get(width)}, f"the width is {width}"),
         schedule_suggestion(facts, updates, 2 * updates),
     ]  # fmt: skip
 

@@ -387,6 +387,26 @@ def test_a_damaged_address_shows_a_page(opened, expect, fragment):
     expect(page.get_by_role("tab", name="Why this word?")).to_have_attribute("aria-selected", "true")
 
 
+def test_an_address_that_was_just_entered_is_not_overwritten(opened, expect):
+    """The page writes its address with a delay, which may end between a new address and its event."""
+    page = opened()
+    address = page.evaluate(
+        """async () => {
+          const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+          document.getElementById("tab-maps").click();
+          await wait(100);
+          document.getElementById("tab-beam").click(); // its address is written 250 ms later
+          await wait(100);
+          history.replaceState(null, "", "#view=training"); // without its event
+          await wait(600);
+          return location.hash;
+        }"""
+    )
+    assert address == "#view=training"
+    page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
+    expect(page.locator("#tab-training")).to_have_attribute("aria-selected", "true")
+
+
 def test_every_view_fits_a_phone(opened):
     page = opened(width=390)
     for view in VIEWS:

@@ -57,9 +57,11 @@ function App({ models, abouts }) {
   const { text } = sentences[sentence];
   const turn = useRef(0);
   const addressed = useRef(-ADDRESS_DELAY); // when the address was written
+  const address = useRef(location.hash); // as last read or written
 
   useEffect(() => {
     const read = () => {
+      address.current = location.hash;
       if (location.hash !== writeAddress(state)) change(readAddress(location.hash, first));
     };
     addEventListener("hashchange", read);
@@ -67,8 +69,10 @@ function App({ models, abouts }) {
   });
   useEffect(() => {
     const write = () => {
+      if (location.hash !== address.current) return; // somebody changed it: its event comes next
       addressed.current = performance.now();
       history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state));
+      address.current = location.hash;
     };
     const wait = addressed.current + ADDRESS_DELAY - performance.now();
     if (wait <= 0) return write();

@@ -371,12 +371,12 @@ def test_settings_of_a_request_compile_nothing(whole):
     lines = ["o gato bebe", "a vaca come"]
     options = {"sample": True, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
     translator.translate(lines, temperature=0.7, seed=1, **options)
-    programs = translator.search_with().shared.programs
+    programs = translator.search_with().programs
     for number in range(20):
         varied = {name: value + number * 1e-3 for name, value in options.items() if name != "sample"}
         temperature = 1.0 if number == 10 else 0.1 + number * 0.01  # 1 is the default
         translator.translate(lines, sample=True, temperature=temperature, seed=number, **varied)
-    assert len(programs) <= 4  # the expected length of results grows a few times
+    assert len(programs) == 1
     cold, greedy = translator.translate(lines, sample=True, temperature=1e-3), translator.translate(lines)
     assert cold == translator.translate(lines, sample=True, temperature=5e-324) == greedy
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.backend import Tensor
+from heedful.backend.program_cache import ProgramCache
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, START_ID
@@ -24,7 +25,6 @@ from heedful.decoding.beam_search import BeamSearch
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room, until_end
 from heedful.decoding.constraints import TokenConstraints
 from heedful.decoding.search import LoopState, Setup, advance, first_state, new_setup, search, unfinished
-from heedful.decoding.shared_state import SharedState
 from heedful.decoding.strategies import Greedy, Number, Sampling, from_settings
 
 SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slots are idle less often at its end
@@ -46,7 +46,7 @@ class BatchSearch:
         decode: the settings.
         tokenizer: the target tokenizer, for the forbidden tokens, the vocabulary size and what targets begin with.
         scored: whether greedy search computes scores too; the other strategies always do.
-        shared: state to share with other searches of the same models; None: nothing is shared.
+        programs: compiled programs to share with other searches of the same models; None: nothing is shared.
         brief: whether the search runs only once or twice; it then compiles few programs, and those fast.
 
     Raises:
@@ -55,11 +55,11 @@ class BatchSearch:
 
     def __init__(
         self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, scored: bool = False,
-        shared: SharedState | None = None, brief: bool = False,
+        programs: ProgramCache | None = None, brief: bool = False,
     ) -> None:  # fmt: skip
         self.model, self.decode, self.scored, self.brief = model, decode, scored, brief
         self.forbidden, self.prefix = forbidden_ids(decode, tokenizer), list(tokenizer.prefix_ids)
-        self.shared = shared or SharedState()
+        self.programs = ProgramCache() if programs is None else programs
 
     def __call__(
         self, sources: Sequence[list[int]], numbers: Sequence[int] | None = None,
@@ -90,12 +90,7 @@ class BatchSearch:
         ]
         for query in queries:
             require_room(query.prefix, query.limit, None if numbers is None else query.number, prefixes is not None)
-        results = self._run_all(queries)
-        longer = [index for index, candidates in enumerate(results) if candidates is None]
-        self.shared.observe(len(queries), len(longer))
-        for index, candidates in zip(longer, self._run_all([queries[i] for i in longer], whole=True), strict=True):
-            results[index] = candidates
-        return results
+        return self._run_all(queries)
 
     def stream(self, source: list[int], number: int = 0, prefix: Sequence[int] | None = None) -> Iterator[int]:
         """Yield the ids of one result, without the end token, each as soon as it is chosen.
@@ -110,7 +105,7 @@ class BatchSearch:
             raise InputError("A beam, or several results, cannot be streamed: set beam_size = 1 and n_best = 1.")
         query = self._query(source, number, self.prefix if prefix is None else list(prefix))
         require_room(query.prefix, query.limit, given=prefix is not None)
-        arguments, capacity = self._arguments([query], whole=True, slots=1)
+        arguments, capacity = self._arguments([query], slots=1)
         begin = self._program("begin", capacity, arguments)
         step = self._program("advance", capacity, arguments)
         state = begin(*arguments.values())
@@ -131,31 +126,29 @@ class BatchSearch:
         length_limit = self.length_limit(len(ids))
         return _Query(ids, number, prefix, length_limit if limit is None else min(length_limit, limit))
 
-    def _run_all(self, queries: "Sequence[_Query]", whole: bool = False) -> list[Any]:
-        """Return the candidates of each query, or None if it needs more tokens than expected."""
+    def _run_all(self, queries: "Sequence[_Query]") -> list[list[Candidate]]:
+        """Return the candidates of each query."""
         workers, slots = 1 if self.brief else backend.workers(), self.decode.batch_size
         # The parts do not depend on the number of devices: in bfloat16 a result may depend on its part.
         parts = 1 if self.brief else backend.parallel_programs()
         max_size = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / parts))
         lengths = [len(query.source) for query in queries]
-        run = functools.partial(self._run, queries, whole=whole)
+        run = functools.partial(self._run, queries)
         min_size = max_size if self.brief else slots
         return run_by_length(lengths, lambda order: _parts(order, lengths, max_size, min_size), run, workers)
 
-    def _run(self, queries: "Sequence[_Query]", chosen: Sequence[int], whole: bool) -> list[Any]:
-        """Return the candidates of the chosen queries, at the expected capacity or, with `whole`, the largest."""
+    def _run(self, queries: "Sequence[_Query]", chosen: Sequence[int]) -> list[list[Candidate]]:
+        """Return the candidates of the chosen queries."""
         queries = [queries[index] for index in chosen]
-        arguments, capacity = self._arguments(queries, whole, SENTENCES_PER_SLOT * self.decode.batch_size)
+        arguments, capacity = self._arguments(queries, SENTENCES_PER_SLOT * self.decode.batch_size)
         results = self._program("search", capacity, arguments)(*arguments.values())
-        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in results)
+        tokens, scores, _ = (np.asarray(backend.to_numpy(array)) for array in results)
         return [
             [Candidate(until_end(ids), float(score)) for ids, score in zip(tokens[row], scores[row], strict=True)]
-            if complete[row]
-            else None
             for row in range(len(queries))
         ]
 
-    def _arguments(self, queries: "Sequence[_Query]", whole: bool, slots: int) -> tuple[dict[str, Any], int]:
+    def _arguments(self, queries: "Sequence[_Query]", slots: int) -> tuple[dict[str, Any], int]:
         """Return the arguments of the compiled search by name, and its capacity."""
         count = next_power_of_two(len(queries), slots)
         lengths = np.array([len(query.source) for query in queries])
@@ -167,8 +160,8 @@ class BatchSearch:
         if min_lengths.any():
             arguments["min_lengths"] = padded(np.minimum(min_lengths, limits[: len(queries)]), count + 1)
         prefix = max(len(query.prefix) for query in queries)
-        limit = int(limits.max())
-        capacity = limit if whole else self._capacity(source.shape[1] + prefix, limit)
+        # Lengths of sources that are rounded to the same multiple have the same capacity.
+        capacity = min(round_up(int(limits.max()), 2 * length_step()), self.model.max_length)
         if prefix:
             prefixes = Ragged.of([query.prefix for query in queries])
             arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, length_step()))
@@ -194,10 +187,6 @@ class BatchSearch:
         sources = Ragged.of([query.source for query in queries])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
-    def _capacity(self, read: int, limit: int) -> int:
-        """Return the capacity for inputs of `read` tokens and results of up to `limit` tokens."""
-        return min(round_up(read * self.shared.length_ratio + 4, length_step()), limit)
-
     def _program(self, kind: str, capacity: int, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
         names, shapes = tuple(arguments), tuple(array.shape for array in arguments.values())
@@ -209,7 +198,7 @@ class BatchSearch:
             function = functools.partial(functions[kind], capacity, names)
             return backend.compiled(function, self.model, loop=True, brief=self.brief)
 
-        return self.shared.programs.get(key, create)
+        return self.programs.get(key, create)
 
     def _search(self, capacity: int, names: tuple[str, ...], *values: Any) -> tuple[Any, ...]:
         given = dict(zip(names, values, strict=True))

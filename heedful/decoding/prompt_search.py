@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from heedful.backend.program_cache import ProgramCache
 from heedful.config import DecodeConfig
 from heedful.data.lengths import round_up
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch, length_step, padded
-from heedful.decoding.shared_state import SharedState
 
 
 class PromptSearch(BatchSearch):
@@ -21,14 +21,14 @@ class PromptSearch(BatchSearch):
     Args:
         model: a `CausalLM`.
         decode: the settings; `max_length` is the number of tokens to write.
-        tokenizer, scored, shared, brief: see `BatchSearch`.
+        tokenizer, scored, programs, brief: see `BatchSearch`.
     """
 
     def __init__(
         self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, scored: bool = False,
-        shared: SharedState | None = None, brief: bool = False,
+        programs: ProgramCache | None = None, brief: bool = False,
     ):  # fmt: skip
-        super().__init__(model, decode, tokenizer, scored, shared, brief)
+        super().__init__(model, decode, tokenizer, scored, programs, brief)
         self.forbidden = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, *self.forbidden)
 
     def length_limit(self, length: int) -> int:
@@ -39,6 +39,3 @@ class PromptSearch(BatchSearch):
         longest = min(round_up(max(len(query.source) for query in queries), length_step()), self.model.max_length)
         before = Ragged.of([query.source[:-1] for query in queries])
         return before.padded(rows, longest), padded([query.source[-1] for query in queries], len(rows))
-
-    def _capacity(self, read: int, limit: int) -> int:
-        return round_up(limit, 2 * length_step())

@@ -17,6 +17,7 @@ from keras.tree import map_structure
 
 from heedful import backend
 from heedful.backend import Tensor
+from heedful.backend.program_cache import ProgramCache
 from heedful.config import DecodeConfig
 from heedful.core.special_tokens import START_ID
 from heedful.data.examples import source_ids
@@ -25,7 +26,6 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
 from heedful.decoding.search import LoopState, Setup, advance, first_state, new_setup, search_results, unfinished
-from heedful.decoding.shared_state import SharedState
 
 SOURCE_LENGTH = 32  # tokens of a source, the end token included, in a slot
 EXTRA = 16  # tokens that a result may have beyond the length of a source
@@ -44,18 +44,18 @@ class SlotSearch:
     """Decodes sentences that arrive at any time. One thread uses it.
 
     Args:
-        model, decode, tokenizer, shared: as for `BatchSearch`. Sampling is not supported, because samples depend on
+        model, decode, tokenizer, programs: as for `BatchSearch`. Sampling is not supported, because samples depend on
             numbers that a sentence has in its request.
         slots: number of sentences decoded together, B; None: `decode.batch_size`.
         source_length: tokens of a source, the end token included, that fits into a slot, S.
     """
 
     def __init__(
-        self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, shared: SharedState | None = None,
+        self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, programs: ProgramCache | None = None,
         slots: int | None = None, source_length: int = SOURCE_LENGTH,
     ):  # fmt: skip
         decode = dataclasses.replace(decode, batch_size=slots or decode.batch_size)
-        self.search = BatchSearch(model, decode, tokenizer, shared=shared)
+        self.search = BatchSearch(model, decode, tokenizer, programs=programs)
         self.model, self.slots, self.source_length = model, decode.batch_size, min(source_length, model.max_length)
         self.capacity = min(self.source_length + EXTRA, model.max_length)
         self.tickets: list[Any] = [None] * self.slots  # of the sentences in the slots
@@ -158,7 +158,7 @@ class SlotSearch:
         """Return a compiled program: `begin`, `admit` (`size`: sentences and their length), or `segment`."""
         key = "slots", kind, size, self.slots, self.source_length, self.search.decode, self.model
         function = getattr(self, f"_{kind}")
-        return self.search.shared.programs.get(
+        return self.search.programs.get(
             key, lambda: backend.compiled(function, self.model, loop=kind == "segment", overwrite=kind != "begin")
         )
 

@@ -5,13 +5,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from heedful.backend.program_cache import ProgramCache
 from heedful.config import OF_SOURCE, DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END, START_ID
 from heedful.core.validation import require_text, require_texts
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.prompt_search import PromptSearch
-from heedful.decoding.shared_state import SharedState
 from heedful.inference.predictor import Predictor, ScoredText, Warn, require_vocabulary, warn_of_cut_texts
 from heedful.inference.token_stream import new_text
 from heedful.models.precisions import Precisions
@@ -37,7 +37,7 @@ class Generator(Predictor):
     def __init__(self, model: Any, tokenizer: Tokenizer, decode: DecodeConfig | None = None, starts: bool = False):
         require_vocabulary(model, vocab_size=tokenizer)
         self.model, self.tokenizer, self.decode, self.starts = model, tokenizer, decode or DecodeConfig(), starts
-        self._precisions, self._shared = Precisions(model), SharedState()
+        self._precisions, self._programs = Precisions(model), ProgramCache()
 
     @classmethod
     def from_run(cls, run: Run, decode: DecodeConfig | None = None) -> "Generator":
@@ -125,7 +125,7 @@ class Generator(Predictor):
             round_number += 1
 
     def _search(self, decode: DecodeConfig, scored: bool) -> PromptSearch:
-        return PromptSearch(self._precisions[decode.precision], decode, self.tokenizer, scored, self._shared)
+        return PromptSearch(self._precisions[decode.precision], decode, self.tokenizer, scored, self._programs)
 
     def _for_call(self, options: Mapping[str, Any]) -> DecodeConfig:
         """Return the settings with `options` for one call, as a language model uses them."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from heedful.backend.program_cache import ProgramCache
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted
 from heedful.core.special_tokens import END_ID
@@ -15,7 +16,6 @@ from heedful.data.sentences import gap_after
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
-from heedful.decoding.shared_state import SharedState
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.aligner import Aligner
 from heedful.inference.line_reader import LineReader, message_of
@@ -46,10 +46,10 @@ class Translator(LineTranslator):
         adapters: Mapping[str, Adapter] | None = None, reader: LineReader | None = None, run: Run | None = None,
     ):  # fmt: skip
         require_vocabulary(model, source_vocab_size=source_tokenizer, target_vocab_size=target_tokenizer)
-        precisions, shared = Precisions(model), SharedState()
+        precisions, programs = Precisions(model), ProgramCache()
 
         def new_search(decode: DecodeConfig, scored: bool) -> Any:
-            return BatchSearch(precisions[decode.precision], decode, target_tokenizer, scored, shared)
+            return BatchSearch(precisions[decode.precision], decode, target_tokenizer, scored, programs)
 
         def new_aligner() -> Aligner:
             one = model.models[0] if isinstance(model, Ensemble) else model

@@ -155,7 +155,7 @@ class Engine:
         predictor = self.predictor
         new = functools.partial(
             SlotSearch, predictor.decoding_model, predictor.decode, predictor.target_tokenizer,
-            predictor.search_with().shared,
+            predictor.search_with().programs,
         )  # fmt: skip
         few = min(FEW, self.slots)
         return [new(few, SOURCE_LENGTH), new(self.slots, SOURCE_LENGTH), new(few, 2 * SOURCE_LENGTH)]

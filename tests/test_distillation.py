@@ -123,6 +123,7 @@ def test_a_student_learns_from_the_translations_of_a_run(run, text, cli, tmp_pat
     assert {path: file_hash(path) for path in student.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_student_from_python(run, text, tmp_path):
     lines = []
     config = change(config_like(Run.open(run)), *map(str, SETTINGS))

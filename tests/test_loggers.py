@@ -49,6 +49,7 @@ def written(noted):
     return [entry for entry in noted[1:] if isinstance(entry[0], int)]
 
 
+@pytest.mark.slow
 def test_a_resumed_training_repeats_no_record(config, tmp_path, noted):
     config = change(config, "--train.loggers", '["noting"]')
     run = workflows.train(config, tmp_path / "run", quiet)

@@ -115,6 +115,7 @@ def test_the_binary_file_is_aligned_and_read_back(tmp_path, rng, quantization):
         bergamot.read_binary(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_trained_student_is_exported_and_checked(recipe, cli, tmp_path):
     settings = ["--model.positions", "sinusoidal_marian", "--model.start_vector", "zero", "--tokenizer.kind", "bpe",
                 "--tokenizer.vocab_size", 300, "--train.updates", 30]  # fmt: skip

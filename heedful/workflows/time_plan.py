@@ -79,10 +79,13 @@ def continued_within_minutes(config: Config, log: Sequence[Mapping[str, Any]]) -
 
 def _validation_seconds(validator, repeated):
     """Return how long a validation takes once it is compiled: the shorter of two times, if both take `repeated` s."""
-    validator()
-    seconds: list[float] = []
-    while len(seconds) < 2 and sum(seconds) < repeated:
+
+    def seconds():
         began = time.monotonic()
         validator()
-        seconds.append(time.monotonic() - began)
-    return min(seconds)
+        validator.samples()
+        return time.monotonic() - began
+
+    seconds()  # compiles
+    first = seconds()
+    return min(first, seconds()) if first < repeated else first

@@ -1,4 +1,4 @@
-"""A search over many sources: shapes, repeated searches, cached programs, and threads."""
+"""A search over many sources: shapes, capacities, cached programs, and threads."""
 
 import gc
 import itertools
@@ -69,6 +69,28 @@ def test_what_is_searched_compiles_nothing_for_the_next_call(model, tokenizer, r
             weight.assign(weight + rng.normal(size=weight.shape))
     assert len(set(lengths)) > 1
     assert len(set(compiled)) == 1
+
+
+@pytest.mark.any_backend
+def test_similar_lengths_have_one_program(model, tokenizer):
+    """Guards requests of single sentences, and clients that set another maximum length with each."""
+    programs = ProgramCache()
+    for length in (4, 5, 6, 7):
+        BatchSearch(model, DecodeConfig(max_extra=1), tokenizer, programs=programs)([[5] * length])
+    assert len(programs) == 1
+    for max_length in range(1, 9):
+        BatchSearch(model, DecodeConfig(max_length=max_length), tokenizer, programs=programs)([[5] * 4])
+    assert len(programs) == 2
+
+
+@pytest.mark.any_backend
+def test_the_longest_result_fits(model, tokenizer):
+    """The length limit of the model, 19, is not a multiple of the step of capacities."""
+    decode = DecodeConfig(max_ratio=100.0, min_length=19)
+    [[longest]] = BatchSearch(model, decode, tokenizer)([[5, 6]])
+    [[limited]] = BatchSearch(model, decode, tokenizer)([[5, 6]], limits=[3])
+    assert (len(longest.ids), len(limited.ids)) == (19, 3)
+    assert limited.ids == longest.ids[:3]
 
 
 @pytest.mark.any_backend

@@ -67,6 +67,16 @@ def test_a_training_of_few_updates_has_a_narrower_model():
     assert chosen(facts(450_000, seconds=0.0, updates=100))["model.d_model"] == 128  # their time is not limited
 
 
+def test_the_estimate_leaves_time_to_prepare_and_knows_narrow_models():
+    """Guards against 2,250 estimated updates of which 450 were done."""
+    minute, two, ten = (facts(seconds=seconds, operations=1e11).passes(128, 4, 8000) for seconds in (60, 120, 600))
+    assert two / minute == pytest.approx(2)  # half of the time
+    assert ten / two == pytest.approx(9)  # all but a minute
+    by_width = [facts(seconds=600.0, operations=1e11).passes(width, 4, 2000) for width in (64, 128)]
+    weights = [12 * width**2 * 4 + width * 2000 / 2 for width in (64, 128)]
+    assert by_width[0] * weights[0] / (by_width[1] * weights[1]) == pytest.approx(0.25 / 0.35)
+
+
 def test_time_decides_dropout_and_schedule():
     short, usual, long = (chosen(facts(seconds=seconds)) for seconds in (60.0, 900.0, 9000.0))
     assert [one["model.dropout"] for one in (short, usual, long)] == [0.1, 0.2, 0.3]

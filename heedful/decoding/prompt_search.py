@@ -39,3 +39,6 @@ class PromptSearch(BatchSearch):
         longest = min(round_up(max(len(query.source) for query in queries), length_step()), self.model.max_length)
         before = Ragged.of([query.source[:-1] for query in queries])
         return before.padded(rows, longest), padded([query.source[-1] for query in queries], len(rows))
+
+    def _capacity(self, queries: Sequence[Any], read: int) -> int:
+        return max(query.limit for query in queries)  # a longer prompt leaves less room

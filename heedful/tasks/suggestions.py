@@ -19,7 +19,7 @@ SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0), (64, 4
 NARROW_RATES = {64: 6e-3}  # peaks of the learning rate by width, where the default is too low
 FEW_UPDATES = 1000  # a training with fewer gains more from a narrower model, which does more of them
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
-NARROW_EFFICIENCIES = {64: 0.25}  # by width, where it is lower
+NARROW_EFFICIENCY = 0.25  # the same of models of width 64 or less
 PREPARATION = 60  # seconds to plan, compile and validate; at most half of the training
 LONG_WORD = 12  # characters: text with longer "words" has no spaces between its words
 CHARACTERS = 2  # of a word in such text
@@ -79,8 +79,13 @@ class TextFacts:
         if not self.seconds:
             return self.updates * self.sides * self.batch_tokens / self.tokens
         weights = 12 * width**2 * layers + width * vocabulary / self.sides
-        operations = NARROW_EFFICIENCIES.get(width, EFFICIENCY) * self.operations
-        return operations * max(self.seconds - PREPARATION, self.seconds / 2) / (6 * weights * self.tokens)
+        efficiency = NARROW_EFFICIENCY if width <= SIZES[-1][0] else EFFICIENCY
+        return (
+            efficiency
+            * self.operations
+            * max(self.seconds - PREPARATION, self.seconds / 2)
+            / (6 * weights * self.tokens)
+        )
 
     def updates_in(self, passes: float) -> int:
         """Return the number of updates in which the whole text is read `passes` times."""

@@ -70,32 +70,17 @@ class Pace:
 
 
 def updates_within(seconds: float, update_seconds: float, validation_seconds: float, validate_every: int) -> int:
-    """Return how many updates fit into a given time with their validations (see `next_validation`), at least one.
+    """Return how many updates fit into a given time, at least one.
 
     Args:
         seconds: the time available.
         update_seconds: seconds of an update.
-        validation_seconds: of a validation.
+        validation_seconds: of a validation; one follows every `validate_every` updates, and one the last update.
         validate_every: updates between validations.
     """
-
-    def fitting(validations: int) -> int:
-        updates = int((seconds - validations * validation_seconds) / update_seconds)
-        return min(updates, validations * validate_every + validate_every // 2)
-
     intervals = int(max(seconds, 0) / (validate_every * update_seconds + validation_seconds))
-    return max(1, *(fitting(count) for count in range(max(1, intervals - 1), intervals + 2)))
-
-
-def next_validation(update: int, updates: int, validate_every: int) -> int:
-    """Return the update of the next validation: the next multiple of `validate_every`, or the last update.
-
-    The last interval may be longer by half: two validations in short succession would take the time of updates.
-
-    Args:
-        update: the last update.
-        updates: number of updates of the training.
-        validate_every: updates between validations.
-    """
-    following = (update // validate_every + 1) * validate_every
-    return updates if updates - following <= validate_every // 2 else following
+    rest = int(
+        (seconds - intervals * (validate_every * update_seconds + validation_seconds) - validation_seconds)
+        / update_seconds
+    )
+    return max(1, intervals * validate_every + min(max(rest, 0), validate_every))

@@ -21,7 +21,7 @@ from heedful.training.clock import Clock
 from heedful.training.loggers import Loggers
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
-from heedful.training.pace import Pace, next_validation
+from heedful.training.pace import Pace
 from heedful.training.progress_log import ProgressLog
 from heedful.training.schedule import Schedule
 from heedful.training.selection import Selection
@@ -158,13 +158,6 @@ class Trainer:
             self._set_pace(pace)
             meter.expect(pace.updates)
 
-    def _next_validation(self):
-        """Return the update of the next validation."""
-        every, updates = self.config.validate_every, self.pace.updates
-        if self.config.is_paced:
-            return next_validation(self.update, updates, every)
-        return min(updates, (self.update // every + 1) * every)
-
     def _settings_in_progress(self):
         """Return the settings that a checkpoint depends on."""
         settings: dict[str, Any] = {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
@@ -229,7 +222,7 @@ class Trainer:
                 self.checkpoints.save(self.progress)
             meter.expect(self.pace.updates)
             while self.update < self.pace.updates and not self._lost_patience() and clock.seconds_left() > 0:
-                goal = self._next_validation()
+                goal = min(self.pace.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 first, began = self.update + 1, time.monotonic()
                 logs = {"first_update": first} | self._fit(goal, meter, signals, clock.seconds_left, log)
                 fitted = time.monotonic()

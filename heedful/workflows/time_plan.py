@@ -78,14 +78,17 @@ def continued_within_minutes(config: Config, log: Sequence[Mapping[str, Any]]) -
 
 
 def _validation_seconds(validator, repeated):
-    """Return how long a validation takes once it is compiled: the shorter of two times, if both take `repeated` s."""
+    """Return how long a validation with its samples takes once it is compiled.
 
-    def seconds():
+    It is timed twice if the first time is below `repeated` seconds, and the shorter time counts.
+    """
+
+    def timed():
         began = time.monotonic()
         validator()
         validator.samples()
         return time.monotonic() - began
 
-    seconds()  # compiles
-    first = seconds()
-    return min(first, seconds()) if first < repeated else first
+    timed()  # compiles
+    first = timed()
+    return min(first, timed()) if first < repeated else first

@@ -65,11 +65,12 @@ function App({ models, abouts }) {
       if (location.hash !== writeAddress(state)) change(readAddress(location.hash, first));
     };
     addEventListener("hashchange", read);
+    if (location.hash !== address.current) read(); // it was entered before there was a listener
     return () => removeEventListener("hashchange", read);
   });
   useEffect(() => {
     const write = () => {
-      if (location.hash !== address.current) return; // somebody changed it: its event comes next
+      if (location.hash !== address.current) return; // another one was just entered, whose event comes next
       addressed.current = performance.now();
       history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state));
       address.current = location.hash;

@@ -8,6 +8,7 @@ Both train on the built-in phrasebook of this checkout, whose sentences may diff
 """
 
 import argparse
+import itertools
 import os
 import shutil
 import subprocess
@@ -114,6 +115,10 @@ def report(what, old, new):
     if not same and isinstance(old, dict):
         differ = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
         detail = f" ({len(differ)} of {len(old)} arrays, such as {min(differ)})"
+    elif not same:
+        before, after = (text.splitlines() if isinstance(text, str) else text for text in (old, new))
+        pairs = [(one, other) for one, other in itertools.zip_longest(before, after) if one != other]
+        detail = f" ({len(pairs)} of {len(before)} lines, such as {pairs[0][0]!r} and {pairs[0][1]!r})"
     print(f"{'equal' if same else 'DIFFERENT'}: {what}{detail}", flush=True)
     return same
 

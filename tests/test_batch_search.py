@@ -53,10 +53,10 @@ def test_each_call_gets_sources_of_similar_length():
 
 
 @pytest.mark.any_backend
-def test_what_is_searched_compiles_nothing_for_the_next_call(model, tokenizer, rng):
-    """Guards validations and the first texts of a user, which took several times as long when capacities were guessed.
+def test_results_of_all_lengths_need_the_same_programs(model, tokenizer, rng):
+    """Guards validations and first calls: when the lengths of results were estimated, most of their time was compiling.
 
-    Results of other lengths, as of the same model after some updates, need the same programs.
+    A model writes results of other lengths after some updates.
     """
     programs = ProgramCache()
     search = BatchSearch(model, DecodeConfig(batch_size=4, max_ratio=4.0), tokenizer, programs=programs)

@@ -187,13 +187,13 @@ class BatchSearch:
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
     def _capacity(self, queries: "Sequence[_Query]", read: int) -> int:
-        """Return a capacity for the results of queries whose sources are padded to `read` tokens.
+        """Return the room that the results of queries need, whose sources are padded to `read` tokens.
 
-        It is that of the longest source of this shape, unless the queries have limits of their own.
+        Without limits of their own, all queries of a shape get that of the longest source of the shape.
         """
         limit = max(query.limit for query in queries)
         longest = max(len(query.source) for query in queries)
-        return self.length_limit(read - 1) if limit == self.length_limit(longest) else limit
+        return max(limit, self.length_limit(read - 1)) if limit == self.length_limit(longest) else limit
 
     def _program(self, kind: str, capacity: int, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""

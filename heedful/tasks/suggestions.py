@@ -80,12 +80,8 @@ class TextFacts:
             return self.updates * self.sides * self.batch_tokens / self.tokens
         weights = 12 * width**2 * layers + width * vocabulary / self.sides
         efficiency = NARROW_EFFICIENCY if width <= SIZES[-1][0] else EFFICIENCY
-        return (
-            efficiency
-            * self.operations
-            * max(self.seconds - PREPARATION, self.seconds / 2)
-            / (6 * weights * self.tokens)
-        )
+        seconds = max(self.seconds - PREPARATION, self.seconds / 2)
+        return efficiency * self.operations * seconds / (6 * weights * self.tokens)
 
     def updates_in(self, passes: float) -> int:
         """Return the number of updates in which the whole text is read `passes` times."""

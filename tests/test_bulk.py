@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,10 @@ def test_a_killed_share_leaves_nothing_behind(run, many, tmp_path):
     assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == []
 
 
+def test_endings_of_names_may_be_in_capitals():
+    assert [records.format_of(Path(name)) for name in ("A.JSONL", "b.Tsv.GZ", "c.TXT")] == ["jsonl", "tsv", "text"]
+
+
 @pytest.mark.parametrize("ending", ["txt", "tsv", "jsonl", "parquet"])
 def test_every_format_keeps_what_is_beside_the_text(ending, tmp_path):
     texts = ["um", "dois\u2028três", "quatro, cinco", "", "sete"]
@@ -233,7 +238,7 @@ def test_records_that_are_not_what_they_should_be_are_named(tmp_path, name, cont
         (("in.txt", "--out", "o.txt", "--share", "1/2", "--gather", "2"), b"give one of them"),
         (("in.txt", "--field", "text"), b"--field is for a whole file"),
         (("in.txt", "--out", "o.txt", "--share", "3/2"), b"'3/2' is not a share"),
-        (("in.txt", "--out", "o.txt", "--n-best", "2", "--beam-size", "2"), b"leave out --n-best"),
+        (("in.txt", "--out", "o.txt", "--n-best", "2", "--beam-size", "2"), b"set --n-best 1"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(run, many, cli, arguments, message):

@@ -28,7 +28,12 @@ def test_plain_and_gzipped_files_give_the_same_lines(tmp_path):
     (tmp_path / "a.txt").write_bytes(text.encode())
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))
     assert list(read_lines(tmp_path / "a.txt")) == ["eins\u2028zwei", "b\x0bc", "", "last"]
-    assert list(read_lines(tmp_path / "a.gz")) == list(read_lines(tmp_path / "a.txt"))
+    (tmp_path / "b.GZ").write_bytes(gzip.compress(text.encode()))
+    assert (
+        list(read_lines(tmp_path / "a.gz"))
+        == list(read_lines(tmp_path / "a.txt"))
+        == list(read_lines(tmp_path / "b.GZ"))
+    )
 
 
 def test_a_leading_byte_order_mark_is_not_part_of_the_text(tmp_path):

@@ -64,6 +64,8 @@ def test_a_metric_command_reads_tabs_and_lines_as_spaces():
 
 def test_further_metrics_are_kept_compared_and_written_for_each_sentence(cli, run, text_files, tmp_path):
     source, target = text_files
+    link, target_of_link = tmp_path / "sentences.tsv", tmp_path / "elsewhere.tsv"
+    link.symlink_to(target_of_link)
     done = cli(
         "evaluate", run, source, target, "--metric", "ter", "--metric", "chrf++", "--metric-command",
         f"length={LENGTHS}", "--sentences", tmp_path / "sentences.tsv", "--json",
@@ -72,6 +74,8 @@ def test_further_metrics_are_kept_compared_and_written_for_each_sentence(cli, ru
     assert {"bleu", "chrf", "ter", "chrf++", "external.length"} <= scores.keys()
     assert scores["signatures"]["ter"].startswith("nrefs:1|")
     head, *rows = [line.split("\t") for line in (tmp_path / "sentences.tsv").read_text().splitlines()]
+    assert link.is_symlink()
+    assert target_of_link.is_file()
     assert len(rows) == scores["sentences"]
     assert head[-3:] == ["source", "reference", "translation"]
     lengths = [float(row[head.index("external.length")]) for row in rows]

@@ -7,9 +7,12 @@ from keras import ops
 
 import heedful
 from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.tokenizer import Tokenizer
+from heedful.inference import text_classifier, text_embedder
 from heedful.inference.mask_filler import MaskFiller
 from heedful.inference.text_classifier import TextClassifier
+from heedful.inference.text_embedder import TextEmbedder
 from heedful.training.objective import batch_sums
 from tests.conftest import fast
 
@@ -86,6 +89,18 @@ def test_classes_do_not_depend_on_the_batch(pooling, tokenizer, numpy):
     np.testing.assert_allclose(together.sum(1), 1, atol=1e-5)
 
 
+@pytest.mark.any_backend
+def test_warnings_count_all_texts(tokenizer, monkeypatch):
+    """Guards against counting from 1 again in each window of texts."""
+    monkeypatch.setattr(text_classifier, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(text_embedder, "TEXTS_AT_ONCE", 2)
+    said, long = [], "o gato " * 20
+    model = heedful.Classifier(len(tokenizer), 2, **SIZES)
+    TextClassifier(model, tokenizer, ("a", "b"), 7).predict(["o", "a", "o", long], said.append)
+    TextEmbedder(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).predict(["o", "a", long], said.append)
+    assert [message.split(" has ")[0] for message in said] == ["text 4", "text 3"]
+
+
 def test_training_leaves_a_frozen_encoder_unchanged(ids):
     """Checks bitwise, with momentum and weight decay; the head learns, and the encoder's dropout is off."""
     model = heedful.Classifier(31, 3, **SIZES, dropout=0.5)
@@ -136,6 +151,27 @@ def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
     text, _ = MaskFiller(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK]ato")
     assert text.startswith("o ")
     assert len(text) == len("o gato")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("normalize", ["none", "nfc"])
+def test_the_space_after_a_gap_is_read(corpus, normalize):
+    """Guards against stripping it: a tokenizer that folds spaces strips both ends of a text."""
+    texts = (source for source, _ in corpus)
+    tokenizer = Tokenizer.train(texts, "bpe", 300, mask=True, normalize=normalize)
+    filler = MaskFiller(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer)
+    ids, gaps = filler._encode(["o", " bebe", "s"])
+    expected = tokenizer.encode("o bebe")
+    assert ids == [
+        START_ID,
+        *expected[:1],
+        tokenizer.mask_id,
+        *expected[1:],
+        tokenizer.mask_id,
+        *tokenizer.encode("s"),
+        END_ID,
+    ]
+    assert gaps == [2, len(ids) - 3]
 
 
 @pytest.mark.any_backend

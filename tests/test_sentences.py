@@ -1,11 +1,13 @@
 """Lines of several sentences: split, translated one by one, and joined; nothing is dropped without a word."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+import heedful
 from heedful import workflows
 from heedful.config import Config
 from heedful.core.errors import InputError
@@ -126,6 +128,18 @@ def test_a_sentence_longer_than_any_in_training_is_cut_with_a_warning(whole):
     assert said == [
         "line 1 has 2 sentences that are longer than any in training (19 tokens): they are translated in 6 parts."
     ]
+
+
+@pytest.mark.any_backend
+def test_an_ensemble_cuts_sentences_at_what_all_its_models_read(whole):
+    """Guards against splitting by the first model, and dropping what the others cannot read."""
+    said, (first, *_) = [], [Translator.from_run(whole)]
+    shorter = heedful.Transformer.from_config({**first.model.get_config(), "max_length": 12})
+    shorter.set_weights(first.model.get_weights())
+    short_run = SimpleNamespace(load_model=lambda: shorter, fingerprints=whole.fingerprints)
+    Translator.from_runs([whole, short_run]).translate("o gato bebe água, " * 4, said.append)
+    assert len(said) == 1
+    assert "is longer than any in training (11 tokens): it is translated in" in said[0]
 
 
 def test_a_server_is_told_what_is_not_read(whole):

@@ -118,6 +118,16 @@ def test_min_length_holds_up_to_the_limit_of_the_source(translator, options):
         assert [len(candidates[0].ids) for candidates in found] == lengths
 
 
+@pytest.mark.any_backend
+def test_a_short_source_leaves_room_for_one_token(translator):
+    """Guards against an error in the last line of a long text, which names a line that does not exist."""
+    found = translator.search_with(forbidden=HIDDEN, max_ratio=0.4, max_extra=0, min_length=1)([[5], [5, 6, 7, 8, 9]])
+    assert [len(candidates[0].ids) for candidates in found] == [1, 2]
+    line = "o gato bebe. a vaca. o rei."
+    with pytest.raises(InputError, match="The prefix of line 1 has 2 tokens"):
+        list(translator.predict_stream([line], prefixes=["the cat"], max_length=2))
+
+
 def test_score_returns_a_log_probability_for_every_token(translator, tokenizer, model, numpy):
     scores = translator.score(["o gato", "a vaca come"], ["the cat", ""])
     assert [len(x) for x in scores] == [3, 1]
@@ -309,7 +319,7 @@ def test_lines_of_a_text_stay_apart(translator):
     whole, single = translator.translate([f"{lines[0]}\n\n{lines[1]}\n{lines[2]}\n", lines[2]])
     first, second, third = translator.translate(lines)
     assert (whole, single) == (f"{first}\n\n{second}\n{third}\n", third)
-    assert translator.translate([f"{lines[0]}\n"]) == [first]  # as a file yields its lines
+    assert translator.translate([f"{lines[0]}\n", "42 %\r\n"]) == [first, "42 %"]  # as a file yields its lines
     several = translator.n_best([f"{lines[0]}\n{lines[1]}"], beam_size=3, n_best=3)
     assert several == translator.n_best([f"{lines[0]} {lines[1]}"], beam_size=3, n_best=3)
 

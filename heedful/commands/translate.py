@@ -130,7 +130,7 @@ def translate_document(options: argparse.Namespace) -> int:
     runs[0].with_adapter(options.adapter)
     decode = settings.given_options(runs[0].config, "decode", options)
     if decode.n_best > 1:
-        raise InputError("A document has one translation: leave out --n-best.")
+        raise InputError("A document has one translation: set --n-best 1.")
     document = read_document(path.read_bytes(), str(options.files[0]), protection_of_run(runs[0]))
     _prepare(options.engine)
     translator = _translator(options, runs, decode)
@@ -163,7 +163,7 @@ def translate_file(options: argparse.Namespace) -> int:
     runs[0].with_adapter(options.adapter)
     decode = settings.given_options(runs[0].config, "decode", options)
     if decode.n_best > 1:
-        raise InputError("A whole file has one translation for each line: leave out --n-best.")
+        raise InputError("A whole file has one translation for each line: set --n-best 1.")
     source = records.opened(options.files[0], options.field, options.into)
     made_with = {
         "weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),

@@ -107,7 +107,9 @@ class DecodeConfig:
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
         at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
         at_least(self, 0, "min_length", "max_length", "min_ratio")
-        at_most(self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, seed=2**32 - 1)
+        at_most(
+            self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, seed=2**32 - 1, max_ratio=10**6
+        )
         fraction(self, "min_p")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")
@@ -181,5 +183,5 @@ class DecodeConfig:
 
     def length_limit(self, source_length: int, model_limit: int) -> int:
         """Return the maximum result length for `source_length` tokens and a model limited to `model_limit` tokens."""
-        limit = min(int(source_length * self.max_ratio + self.max_extra), model_limit)
+        limit = min(max(1, int(source_length * self.max_ratio + self.max_extra)), model_limit)
         return min(limit, self.max_length) if self.max_length else limit

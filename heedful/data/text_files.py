@@ -37,13 +37,17 @@ def uncompressed_name(path: str | Path) -> str:
     ('train.tsv', 'train.txt')
     """
     name = Path(path).name
-    return name.removesuffix(Path(name).suffix) if Path(name).suffix in OPENERS else name
+    return name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in OPENERS else name
+
+
+def _opener(path: Path) -> Callable[..., Any]:
+    """Return what opens a file, by the end of its name."""
+    return OPENERS.get(path.suffix.lower(), open)
 
 
 def open_for_writing(path: Path) -> TextIO:
     """Open a text file for writing, compressed by the end of its name; non-UTF-8 bytes are written as they were."""
-    opener = OPENERS.get(path.suffix, open)
-    return opener(path, "wt", encoding="utf-8", errors="surrogateescape", newline="\n")
+    return _opener(path)(path, "wt", encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 def raw_lines(path: str | Path) -> Iterator[bytes]:
@@ -57,7 +61,7 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
             alone.
     """
     path = Path(path)
-    with _reported(path), OPENERS.get(path.suffix, open)(path, "rb") as file:
+    with _reported(path), _opener(path)(path, "rb") as file:
         yield from without_ends(file, path)
 
 
@@ -67,7 +71,7 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         InputError: the file is missing or a folder, or a compressed file is damaged.
     """
-    with _reported(path), OPENERS.get(path.suffix, open)(path, "rb") as file:
+    with _reported(path), _opener(path)(path, "rb") as file:
         content: bytes = file.read()
     return content
 
@@ -84,7 +88,7 @@ def _reported(path: Path) -> Iterator[None]:
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{path} is not a whole {path.suffix} file: {error}.") from error
     except OSError as error:
-        if path.suffix != ".bz2" or error.errno:
+        if path.suffix.lower() != ".bz2" or error.errno:
             raise
         raise InputError(f"{path} is not a whole .bz2 file: {error}.") from error
 

@@ -10,6 +10,8 @@ from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID
 from heedful.data.tokenizer import Tokenizer
 
+SENTENCE_STRIDE = 1 << 40  # between the numbers of the sentences of a line, which sampling depends on
+
 
 class Candidate(NamedTuple):
     """One result for one source."""
@@ -39,7 +41,7 @@ def require_room(prefix: Sequence[int], limit: int, number: int | None = None, g
 
     `given`: whether the user has given the prefix; otherwise it is that of every target.
     """
-    of_line = "" if number is None else f" of line {number}"
+    of_line = "" if number is None else f" of line {number % SENTENCE_STRIDE}"
     if given and prefix and len(prefix) >= limit:
         raise InputError(
             f"The prefix{of_line} has {len(prefix)} tokens; this source's translation may have at most {limit}."

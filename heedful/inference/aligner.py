@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +122,7 @@ class Aligner:
         chosen = self.heads.indices(*self._size)
         layers, heads = (np.array(one) for one in zip(*chosen, strict=True))
         shift = int(self.heads.read_as == "input")
-        read = self.every_head(pairs)
-        return [balanced(weights[shift, layers, heads].mean(axis=0)) for weights in read]
+        return self._between_words(pairs, lambda weights: balanced(weights[shift, layers, heads].mean(axis=0)))
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> list[Links]:
         """Return for each pair of texts the links of its words: (source, target), from 0.
@@ -135,6 +134,12 @@ class Aligner:
 
     def every_head(self, pairs: Sequence[tuple[AlignedText, AlignedText]]) -> list[np.ndarray]:
         """Return for each pair the attention of all heads between words: (2, L, N, T, S), written and read."""
+        return self._between_words(pairs, lambda weights: weights)
+
+    def _between_words(
+        self, pairs: Sequence[tuple[AlignedText, AlignedText]], kept: Callable[[np.ndarray], np.ndarray]
+    ) -> list[np.ndarray]:
+        """Return for each pair what is `kept` of the attention of all heads, which is large: see `every_head`."""
         sources = [self._encoded(self.source_tokenizer, source.text) for source, _ in pairs]
         targets = [self._encoded(self.target_tokenizer, target.text) for _, target in pairs]
 
@@ -151,7 +156,7 @@ class Aligner:
                 from_target = _pooling(targets[index][1], target.words, mean=True)
                 length, read = from_target.shape[1], from_source.shape[1]
                 shifted = np.stack([weight[:, :, start : start + length, :read] for start in (0, 1)])
-                results.append(from_target @ shifted @ from_source.T)
+                results.append(kept(from_target @ shifted @ from_source.T))
             return results
 
         lengths = [(len(s[0]), len(t[0])) for s, t in zip(sources, targets, strict=True)]

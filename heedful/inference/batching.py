@@ -31,12 +31,15 @@ class BatchedProgram:
         self.length, self.batch_size = length, batch_size
         self._program = backend.compiled(function, model)
 
-    def __call__(self, texts: Sequence[list[int]], warn: Warn | None = None) -> list[Any]:
-        """Return one row for each list of ids in `texts`; `warn` as in `warn_of_cut_texts`."""
+    def __call__(self, texts: Sequence[list[int]], warn: Warn | None = None, first: int = 1) -> list[Any]:
+        """Return one row for each list of ids in `texts`; `warn` as in `warn_of_cut_texts`.
+
+        `first`: number of the first text, in warnings.
+        """
         max_tokens = self.length - 2
         messages = [
             f"text {number} has {len(ids)} tokens; only the first {max_tokens} are read."
-            for number, ids in enumerate(texts, start=1)
+            for number, ids in enumerate(texts, start=first)
             if len(ids) > max_tokens
         ]
         warn_of_cut_texts(messages, warn)

@@ -58,9 +58,14 @@ class LineReader:
         return cls(splitter, protection_of(tuple(protected)))
 
     @classmethod
-    def of_run(cls, run: Run) -> "LineReader":
-        """Return the reader for the model of a run, by the text that it was trained on."""
-        data, max_tokens = run.config.data, run.config.model.max_length - 1
+    def of_run(cls, run: Run, max_length: int | None = None) -> "LineReader":
+        """Return the reader for the model of a run, by the text that it was trained on.
+
+        Args:
+            run: the run.
+            max_length: maximum source length in tokens, end token included; None: that of the model.
+        """
+        data, max_tokens = run.config.data, (max_length or run.config.model.max_length) - 1
         if data.train or data.corpus != "files":  # not imported
             max_tokens = min(max_tokens, data.max_tokens - 1)
         by_default = (data.several_sentences or 0.0) < PARAGRAPHS

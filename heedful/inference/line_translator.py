@@ -15,14 +15,13 @@ from heedful.data.glossary import Glossary
 from heedful.data.normalization import is_blank
 from heedful.data.sentences import CutText, Pieces, joined_pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
-from heedful.decoding.candidates import Candidate
+from heedful.decoding.candidates import SENTENCE_STRIDE, Candidate
 from heedful.inference.line_reader import Line, LineReader, message_of
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
 
 if TYPE_CHECKING:
     from heedful.inference.aligner import Aligner
 
-SENTENCE_STRIDE = 1 << 40  # between the numbers of the sentences of a line, which sampling depends on
 EMPTY: Sequence[Candidate] = [Candidate([], 0.0)]  # the candidates of an empty text
 BATCHES_AHEAD = 50  # batches read ahead, so that sentences of similar length can be decoded together
 
@@ -137,7 +136,7 @@ class LineTranslator(Predictor):
     ) -> Line:
         """Return a text to translate; its lines are translated one by one, unless it is to stay `unsplit`."""
         if unsplit or not ("\n" in text.strip() or message_of(text, decode)):
-            return line_of(text, name)
+            return line_of(text.rstrip("\r\n"), name)  # of a file, it has its end
         return Line(self._pieces_of_text(text, lambda _: name, line_of, decode))
 
     def _pieces_of_text(

@@ -18,6 +18,8 @@ from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooL
 from heedful.inference.text_embedder import TextEmbedder
 from heedful.runs.run import Run
 
+WORD = "a"  # see `_encode`
+
 NO_HEAD = (
     "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "
     "other trainings (train.init_from), but cannot fill gaps."
@@ -107,7 +109,11 @@ class MaskFiller(Predictor):
 
     def _encode(self, parts: list[str]) -> tuple[list[int], list[int]]:
         """Return the ids of a text with masks between its parts, and the positions of the masks."""
-        pieces = self.tokenizer.encode_batch(parts)
+        # The white space before a part counts only after a word; a tokenizer may strip that at the beginning of a text.
+        stands_in = [WORD if part[:1].isspace() else "" for part in parts]
+        encoded = self.tokenizer.encode_batch(word + part for word, part in zip(stands_in, parts, strict=True))
+        word_length = len(self.tokenizer.encode(WORD))
+        pieces = [ids[word_length:] if word else ids for word, ids in zip(stands_in, encoded, strict=True)]
         ids, gaps = [START_ID, *pieces[0]], []
         for piece in pieces[1:]:
             gaps.append(len(ids))

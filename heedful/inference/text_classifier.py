@@ -53,9 +53,11 @@ class TextClassifier(Predictor):
         self, texts: Iterable[str], warn: Warn | None = None, **options: Any
     ) -> Iterator[ScoredLabel | list[ScoredLabel]]:
         """Yield the `ScoredLabel` of each text; if texts have several labels, a list of them, most likely first."""
+        first = 1
         for window in line_batches(iter(texts), TEXTS_AT_ONCE):
-            for row in self.probabilities(window, warn):
+            for row in self.probabilities(window, warn, first):
                 yield self.decide(row)
+            first += len(window)
 
     def decide(self, probabilities: np.ndarray) -> ScoredLabel | list[ScoredLabel]:
         """Return what the probabilities (C,) of a text say: the most likely class, or all of at least one half."""
@@ -64,14 +66,14 @@ class TextClassifier(Predictor):
         order = np.argsort(-probabilities, kind="stable")
         return [ScoredLabel(self.labels[c], float(probabilities[c])) for c in order if probabilities[c] >= DECIDED]
 
-    def logits(self, texts: Iterable[str], warn: Warn | None = None) -> np.ndarray:
-        """Return the logit of each class for each text: (N, C)."""
-        rows = self._program(self.tokenizer.encode_batch(require_texts(texts)), warn)
+    def logits(self, texts: Iterable[str], warn: Warn | None = None, first: int = 1) -> np.ndarray:
+        """Return the logit of each class for each text: (N, C). `first`: number of the first text, in warnings."""
+        rows = self._program(self.tokenizer.encode_batch(require_texts(texts)), warn, first)
         return as_array(rows, len(self.labels))
 
-    def probabilities(self, texts: Iterable[str], warn: Warn | None = None) -> np.ndarray:
-        """Return the probability of each class for each text: (N, C)."""
-        logits = self.logits(texts, warn)
+    def probabilities(self, texts: Iterable[str], warn: Warn | None = None, first: int = 1) -> np.ndarray:
+        """Return the probability of each class for each text: (N, C). `first`: see `logits`."""
+        logits = self.logits(texts, warn, first)
         if self.several_labels:
             return 0.5 * (1 + np.tanh(0.5 * logits))  # a sigmoid that cannot overflow
         exponentials = np.exp(logits - logits.max(-1, keepdims=True, initial=-np.inf))

@@ -51,10 +51,14 @@ class TextEmbedder(Predictor):
         self, texts: Iterable[str], warn: Warn | None = None, pooling: str | None = None, **options: Any
     ) -> Iterator[np.ndarray]:
         """Yield the vector (D,) of each text. For `pooling` see `embed`."""
+        first = 1
         for window in line_batches(iter(texts), TEXTS_AT_ONCE):
-            yield from self.embed(window, pooling, warn)
+            yield from self.embed(window, pooling, warn, first)
+            first += len(window)
 
-    def embed(self, texts: Iterable[str], pooling: str | None = None, warn: Warn | None = None) -> np.ndarray:
+    def embed(
+        self, texts: Iterable[str], pooling: str | None = None, warn: Warn | None = None, first: int = 1
+    ) -> np.ndarray:
         """Return one vector per text: (N, D).
 
         Args:
@@ -62,11 +66,12 @@ class TextEmbedder(Predictor):
             pooling: `mean`, the mean of the vectors of all tokens; `first`, the vector of the start token; `max`, the
                 largest value of each component. None: as the model was trained for.
             warn: called with a message for each text that is longer than the model reads.
+            first: number of the first text, in warnings.
         """
         pooling = pooling or self.pooling
         if pooling not in POOLINGS:
             raise InputError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
-        rows = self._program(pooling)(self.tokenizer.encode_batch(require_texts(texts)), warn)
+        rows = self._program(pooling)(self.tokenizer.encode_batch(require_texts(texts)), warn, first)
         return as_array(rows, self.model.d_model)
 
     def _new_program(self, pooling: str) -> BatchedProgram:

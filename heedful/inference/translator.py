@@ -15,11 +15,11 @@ from heedful.core.validation import require_text, require_texts
 from heedful.data.sentences import gap_after
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
-from heedful.decoding.candidates import require_room
+from heedful.decoding.candidates import SENTENCE_STRIDE, require_room
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.aligner import Aligner
 from heedful.inference.line_reader import LineReader, message_of
-from heedful.inference.line_translator import SENTENCE_STRIDE, LineTranslator
+from heedful.inference.line_translator import LineTranslator
 from heedful.inference.predictor import Alternative, Warn, require_vocabulary, warn_of_cut_texts
 from heedful.inference.scoring import Scorer
 from heedful.inference.token_stream import new_text
@@ -101,9 +101,8 @@ class Translator(LineTranslator):
         base = first.weights_fingerprint()
         loaded = {name: read_adapter_of(path, base, first.path) for name, path in (adapters or {}).items()}
         decode = decode or first.config.decode
-        return cls(
-            model, first.source_tokenizer, first.target_tokenizer, decode, loaded, LineReader.of_run(first), first
-        )
+        reader = LineReader.of_run(first, model.max_length)
+        return cls(model, first.source_tokenizer, first.target_tokenizer, decode, loaded, reader, first)
 
     def search_with(self, scored: bool = False, adapter: str = "", **options: Any) -> Any:
         """As `LineTranslator.search_with`, with the weights of an adapter."""
@@ -176,7 +175,8 @@ class Translator(LineTranslator):
         search = self.search_with(**greedy | options)
         glossary = None if prefix else self.glossary
         read = self.reader.reading(search.decode, bool(prefix), warn, glossary)(require_text(line), "the line")
-        if read.marked or (not prefix and message_of(line, search.decode)):  # put back into a whole translation
+        # Markup, and a text without words, is put back into a whole translation; so are the texts of a message.
+        if read.marked or read.pieces.joined or (not prefix and message_of(line, search.decode)):
             yield self.translate(line, warn, **greedy | options)
             return
         pieces = read.pieces

@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 def format_of(path: Path) -> str:
     """Return the format of a file by its name: `text`, `tsv`, `jsonl` or `parquet`; `.gz` and the like may follow."""
-    return FORMATS.get(Path(uncompressed_name(path)).suffix, "text")
+    return FORMATS.get(Path(uncompressed_name(path)).suffix.lower(), "text")
 
 
 def opened(path: Path, field: str | None = None, into: str | None = None) -> "Records":

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from heedful.core.errors import InputError
+from heedful.core.output import write_output
 from heedful.core.plugins import EXTERNAL, find_metric
 from heedful.core.storage import locked, plain_file, read_checked, with_checksum, write_atomically, write_text
 from heedful.data.text_files import one_line
@@ -123,4 +124,4 @@ def write_sentences(path: Path, rows: Rows, translations: Sequence[str], counts:
     for number, (row, written) in enumerate(zip(rows, translations, strict=True)):
         texts = (one_line(text).replace("\t", " ") for text in (row[0], row[1], written))
         lines.append("\t".join([*(f"{column[number]:.4f}" for column in columns.values()), *texts]))
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    write_output(path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))

@@ -5,7 +5,14 @@ import pytest
 from heedful.config import Config, settings
 from heedful.core.errors import InputError
 from heedful.runs.run import Run
-from heedful.tasks.suggestions import TextFacts, facts_of, length_suggestion, model_suggestions, times
+from heedful.tasks.suggestions import (
+    TextFacts,
+    facts_of,
+    length_suggestion,
+    model_suggestions,
+    optimizer_suggestion,
+    times,
+)
 from heedful.workflows import recipe_choice
 from heedful.workflows.recipe_choice import choose_recipe, choose_rest
 from tests.conftest import change, quiet
@@ -65,6 +72,21 @@ def test_a_training_of_few_updates_has_a_narrower_model():
     assert [one["model.d_model"] for one in (short, long)] == [64, 128]
     assert [one["train.learning_rate"] for one in (short, long)] == [6e-3, None]
     assert chosen(facts(450_000, seconds=0.0, updates=100))["model.d_model"] == 128  # their time is not limited
+
+
+def test_narrow_translators_are_trained_with_muon(text):
+    """Guards what was measured, at widths 64 and 128; wider models and further training keep Adam."""
+    config = choose_recipe(text, text, report=quiet).config
+    assert (config.train.optimizer, config.model.residual_init, config.train.learning_rate) == ("muon", 0.2, 5e-3)
+    narrow = choose_recipe(text, text, overrides=["--model.d_model", "64"], report=quiet)
+    assert narrow.config.train.learning_rate == 6e-3
+    assert "width 64" in narrow.origins()["train.optimizer"]
+    for given in (["--train.optimizer", "adam"], ["--model.d_model", "256"]):
+        config = choose_recipe(text, text, overrides=given, report=quiet).config
+        assert (config.train.optimizer, config.model.residual_init) == ("adam", 1.0)
+    assert optimizer_suggestion(facts(), {"train.init_from": "runs/x"}) is None
+    paper = ["--model.d_model", "64", "--train.schedule", "paper"]  # whose learning rate is a factor
+    assert choose_recipe(text, text, overrides=paper, report=quiet).config.train.learning_rate == 1.0
 
 
 def test_the_estimate_leaves_time_to_prepare_and_knows_narrow_models():

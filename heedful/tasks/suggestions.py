@@ -17,6 +17,8 @@ ENTRIES_PER_WIDTH = 64  # with more, the output layer costs more than the blocks
 # for short trainings.
 SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0), (64, 4, 4, 0))
 NARROW_RATES = {64: 6e-3}  # peaks of the learning rate by width, where the default is too low
+MUON_RATES = {64: 6e-3, 128: 5e-3}  # the same for Muon; others were not measured
+ADAM_ONLY = ("train.init_from", "train.lora_rank", "train.rate_factors")  # given, these keep Adam
 FEW_UPDATES = 1000  # a training with fewer gains more from a narrower model, which does more of them
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
 NARROW_EFFICIENCY = 0.25  # the same of models of width 64 or less
@@ -146,9 +148,26 @@ def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
         Suggestion(
             {"model.dropout": 0.3 if passes > 25 else 0.2 if passes > 4 else 0.1}, f"the text is read {times(passes)}"
         ),
-        Suggestion({"train.learning_rate": NARROW_RATES.get(width)}, f"the width is {width}"),
+        Suggestion({"train.learning_rate": _rate(NARROW_RATES, width, given)}, f"the width is {width}"),
         schedule_suggestion(facts, updates, 2 * updates),
     ]  # fmt: skip
+
+
+def optimizer_suggestion(facts: TextFacts, given: Given) -> Suggestion | None:
+    """Return the suggestion for the optimizer of a translator, beside what is given; None: that of the recipe."""
+    width = _size(facts, given)[0]
+    wanted = given.get("train.optimizer", "muon") == "muon" and not any(given.get(name) for name in ADAM_ONLY)
+    if not wanted or width not in MUON_RATES:
+        return None
+    return Suggestion(
+        {"train.optimizer": "muon", "model.residual_init": 0.2, "train.learning_rate": _rate(MUON_RATES, width, given)},
+        f"Muon learns more than Adam in the same time, at width {width}",
+    )
+
+
+def _rate(rates, width, given):
+    """Return the peak of the learning rate for a width; None: the default, which is a factor in the schedule paper."""
+    return None if given.get("train.schedule") == "paper" else rates.get(width)
 
 
 def _size(facts, given):

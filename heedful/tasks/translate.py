@@ -31,6 +31,7 @@ from heedful.tasks.suggestions import (
     batch_suggestion,
     length_suggestion,
     model_suggestions,
+    optimizer_suggestion,
 )
 from heedful.tasks.task import Corpora, Probe, Task, Validator
 from heedful.tasks.translation_data import (
@@ -109,6 +110,8 @@ class Translate(Task):
         suggestions = [
             *model_suggestions(facts, given), length_suggestion(facts, given), batch_suggestion(facts, given),
         ]  # fmt: skip
+        if optimizer := optimizer_suggestion(facts, given):
+            suggestions.append(optimizer)
         if given.get("tokenizer.joint") is False:
             suggestions.append(Suggestion({"model.tie": "target"}, "two vocabularies"))
         return suggestions

@@ -12,6 +12,7 @@ from heedful.tasks.suggestions import (
     model_suggestions,
     optimizer_suggestion,
     times,
+    tokens_per_word,
 )
 from heedful.workflows import recipe_choice
 from heedful.workflows.recipe_choice import choose_recipe, choose_rest
@@ -126,6 +127,15 @@ def test_short_pairs_are_packed():
     ):  # fmt: skip
         values = length_suggestion(facts(long=long, mean=mean, sides=sides), {}).values
         assert (values["data.max_tokens"], values.get("data.pack_tokens")) == expected
+
+
+def test_a_small_vocabulary_needs_longer_texts():
+    """Guards against dropping 92 of 2,751 messages of software as too long: at 500 entries, a word has 3 tokens."""
+    few, many = (facts(words, long=28, mean=4.8) for words in (26_472, 700_000))
+    assert [tokens_per_word(one, {}) for one in (few, many)] == [3.2, 1.4]
+    assert tokens_per_word(many, {"tokenizer.vocab_size": 2000}) == 2.0
+    limits = [length_suggestion(one, {}, tokens_per_word(one, {})).values["data.max_tokens"] for one in (few, many)]
+    assert limits == [256, 64]
 
 
 def test_passes_are_readable():

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 TOKENS_PER_WORD = 1.4
+# The same where the vocabulary has at most so many entries: means of software strings, captions and documentation.
+TOKENS_OF_SMALL_VOCABULARIES = {500: 3.2, 1000: 2.4, 2000: 2.0, 4000: 1.67}
 WORDS_PER_ENTRY = 80  # of the vocabulary: a rare entry is learned badly
 VOCABULARIES = (500, 1000, 2000, 4000, 8000, 16000, 32000)
 ENTRIES_PER_WIDTH = 64  # with more, the output layer costs more than the blocks
@@ -212,22 +214,32 @@ def intervals(updates: int) -> dict[str, int]:
     }
 
 
-def length_suggestion(facts: TextFacts, given: Given) -> Suggestion:
-    """Return the suggestion for the lengths of texts."""
+def tokens_per_word(facts: TextFacts, given: Given) -> float:
+    """Return about how many tokens of the suggested vocabulary a word has."""
+    vocabulary = _vocabulary(facts, _size(facts, given)[0], given)
+    return next(
+        (tokens for size, tokens in TOKENS_OF_SMALL_VOCABULARIES.items() if vocabulary <= size), TOKENS_PER_WORD
+    )
+
+
+def length_suggestion(facts: TextFacts, given: Given, per_word: float = TOKENS_PER_WORD) -> Suggestion:
+    """Return the suggestion for the lengths of texts, whose words have about `per_word` tokens."""
     tokens = SHORT_TEXT
-    while tokens < min(LONGEST_TEXT, MARGIN * TOKENS_PER_WORD * facts.long):
+    while tokens < min(LONGEST_TEXT, MARGIN * per_word * facts.long):
         tokens *= 2
     tokens = given.get("data.max_tokens") or min(tokens, given.get("model.max_length", tokens))
-    packing = {"data.pack_tokens": _row_tokens(facts, tokens)} if facts.sides > 1 else {}
+    packing = {"data.pack_tokens": _row_tokens(per_word * facts.mean, tokens)} if facts.sides > 1 else {}
     return Suggestion(
         {"data.max_tokens": tokens, "model.max_length": 2 * tokens} | packing,
         f"99 % of the texts have at most {facts.long:,} words, and a text has {facts.mean:.3g} on average",
     )
 
 
-def _row_tokens(facts, max_tokens):
-    """Return the length of rows that hold several pairs each, so that short pairs are not padded; 0: no packing."""
-    mean = TOKENS_PER_WORD * facts.mean
+def _row_tokens(mean, max_tokens):
+    """Return the length of rows that hold several pairs each, so that short pairs are not padded; 0: no packing.
+
+    `mean`: tokens of a side, on average.
+    """
     row = SHORT_TEXT // 2
     while 2 * row <= max_tokens // 2 and row < PAIRS_PER_ROW * mean:
         row *= 2

@@ -32,6 +32,7 @@ from heedful.tasks.suggestions import (
     length_suggestion,
     model_suggestions,
     optimizer_suggestion,
+    tokens_per_word,
 )
 from heedful.tasks.task import Corpora, Probe, Task, Validator
 from heedful.tasks.translation_data import (
@@ -108,7 +109,8 @@ class Translate(Task):
 
     def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
         suggestions = [
-            *model_suggestions(facts, given), length_suggestion(facts, given), batch_suggestion(facts, given),
+            *model_suggestions(facts, given), length_suggestion(facts, given, tokens_per_word(facts, given)),
+            batch_suggestion(facts, given),
         ]  # fmt: skip
         if optimizer := optimizer_suggestion(facts, given):
             suggestions.append(optimizer)

@@ -90,6 +90,16 @@ def test_narrow_translators_are_trained_with_muon(text):
     assert choose_recipe(text, text, overrides=paper, report=quiet).config.train.learning_rate == 1.0
 
 
+def test_a_given_size_decides_what_depends_on_it(text):
+    """Guards against the learning rate of the narrow model that would have been chosen."""
+    choice = choose_recipe(text, text, overrides=["--model.size", "base"], report=quiet)
+    config = choice.config
+    assert (config.model.d_model, config.train.optimizer, config.model.residual_init) == (512, "adam", 1.0)
+    assert config.train.learning_rate == config.train.default_rate(512)
+    assert "model.d_model" not in choice.origins()
+    assert chosen(facts(), {"model.d_model": 64, "train.init_from": "runs/x"})["train.learning_rate"] is None
+
+
 def test_the_estimate_leaves_time_to_prepare_and_knows_narrow_models():
     """Guards against 2,250 estimated updates of which 450 were done."""
     minute, two, ten = (facts(seconds=seconds, operations=1e11).passes(128, 4, 8000) for seconds in (60, 120, 600))
@@ -204,6 +214,13 @@ def test_text_without_spaces_is_not_classified_by_its_words(tmp_path):
         assert choose_recipe([str(path)], task="classify", report=quiet).config.tokenizer.kind == kind
 
 
+def test_a_classifier_of_few_updates_leaves_its_warm_up(tmp_path):
+    path = tmp_path / "text.tsv"
+    path.write_text("".join(f"{n % 2}\tsome words {n}\n" for n in range(400)), encoding="utf-8")
+    train = choose_recipe([str(path)], task="classify", overrides=["--train.updates", "100"], report=quiet).config.train
+    assert (train.updates, train.warmup_updates, train.validate_every) == (100, 20, 10)
+
+
 def test_contradictions_are_refused(recipe, text, cli, tmp_path):
     (tmp_path / "empty.pt").write_text("\n\n")
     both = ("--text", *text, "--valid", *text)
@@ -223,6 +240,7 @@ def test_contradictions_are_refused(recipe, text, cli, tmp_path):
         ([*both, "--tokenizer.vocab_size", 0], "tokenizer.vocab_size (0)"),
         ([*both, "--minutes", "nan"], "train.minutes (nan)"), ([*both, "--minutes", -5], "train.minutes (-5.0)"),
         ([*both, "--plan", "--run", "x"], "--plan writes no run"),
+        ([*both, "--plan", "--write-recipe", "x.toml"], "--write-recipe writes no run"),
     ):  # fmt: skip
         done = cli("train", *arguments)
         assert done.returncode == 2, arguments

@@ -150,6 +150,19 @@ def test_a_resumed_training_keeps_its_pace(config, tmp_path, known_costs, clock)
     assert continued.checkpoints.read(continued.checkpoints.paths()[-1])[1]["pace"]["planned"] == 40
 
 
+def test_a_training_resumed_without_minutes_has_the_schedule_of_its_updates(config, tmp_path, known_costs, clock):
+    """Guards against the pace of a deadline, which would end it at once."""
+    config = change(config, *COSINE, "--train.minutes", "2", "--train.validate_every", "4")
+    Training.create(config, tmp_path / "run", quiet)
+    clock.update = 8.0
+    run = workflows.resume(tmp_path / "run", quiet)
+    planned, done = run.config.train.updates, run.log.read()[-1]["update"]
+    assert done < planned
+    longer = workflows.resume(tmp_path / "run", quiet, change(run.config, "--train.minutes", "0"))
+    assert longer.log.read()[-1]["update"] == planned
+    assert "pace" not in longer.checkpoints.read(longer.checkpoints.paths()[-1])[1]
+
+
 def test_warm_up_takes_at_most_half_of_the_planned_updates(config, tmp_path, known_costs):
     config = change(config, *COSINE, "--train.minutes", "1", "--train.warmup_updates", "1000")
     train = Training.create(config, tmp_path / "run", quiet).config.train

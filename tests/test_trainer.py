@@ -217,6 +217,12 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
     assert "the model has learned nothing from its input, in 50 updates." in outcome_of(guess + 0.01, 50)[0]
     with pytest.raises(InputError, match=rf"never came below {guess:.3f}, .* learned nothing from its input\. Look at"):
         outcome_of(guess + 0.01, 500)
+    train = dataclasses.replace(whole.config.train, minutes=8.0, schedule="cosine", updates=50_000)
+    with monkeypatch.context() as changed:
+        changed.setattr(whole, "config", dataclasses.replace(whole.config, train=train))
+        with pytest.raises(InputError, match="ended this training at update 500 of 50,000"):
+            outcome_of(guess - 0.01, 500)
+        outcome.require_success(whole, examples, valid, quiet, ended=True)  # planned anew, or stopped for patience
     for minutes, advice in ((0.0, r"warmup_updates\.$"), (8.0, r"warmup_updates, or set train\.schedule to cosine")):
         train = dataclasses.replace(whole.config.train, minutes=minutes, warmup_updates=4000, updates=10_000)
         monkeypatch.setattr(whole, "config", dataclasses.replace(whole.config, train=train))

@@ -47,6 +47,13 @@ def space(config):
     return search_space(change(config, *sizes, "--tokenizer.kind", "bpe", "--data.batch_sentences", "0"), 20_000)
 
 
+def test_adapters_are_not_tuned_with_muon(config):
+    """Guards against trials that the config refuses."""
+    adapters = change(config, "--train.init_from", "runs/x", "--train.lora_rank", "4")
+    assert "optimizer" in search_space(config, 5000)
+    assert "optimizer" not in search_space(adapters, 5000)
+
+
 def scored(settings):
     """Return a score that depends on the settings as if 256 was the best width, and muon better than adam."""
     width = {64: 1.0, 128: 2.0, 256: 4.0}.get(settings.get("model.d_model"), 0.0)

@@ -31,9 +31,14 @@ def run(options: argparse.Namespace) -> int:
         if text:
             print_line(f"    {text}")
         if options.where:
-            came = origins.get(name) or ("the default" if values[name] == default else "set by the run itself")
+            came = origins.get(name) or ("the default" if values[name] == default else _origin_unknown(options.where))
             print_line(f"    in {options.where}: {values[name]!r}, {came}")
     return 0
+
+
+def _origin_unknown(where):
+    """Return where a setting of a run or a recipe comes from that neither a user nor the recipe has set."""
+    return "set by the run itself" if Path(where).is_dir() else "derived from other settings"
 
 
 def _values(where):

@@ -88,8 +88,8 @@ def _training(options):
     given = settings.given_names(options.overrides)
     if options.plan and (options.run or options.force):
         raise InputError("--plan writes no run: leave out --run and --force.")
-    if options.write_recipe and (options.run or options.force):
-        raise InputError("--write-recipe writes no run: leave out --run and --force.")
+    if options.write_recipe and (options.run or options.force or options.plan or options.seeds):
+        raise InputError("--write-recipe writes no run: leave out --run, --force, --plan and --seeds.")
     if options.text:
         choice = _choose(options)
         config, origins = choice.config, choice.origins()

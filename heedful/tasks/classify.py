@@ -75,7 +75,7 @@ class Classify(Task):
 
     def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
         batch = given.get("data.batch_tokens", BATCH_TOKENS)
-        updates = max(LEAST_UPDATES, round(PASSES * facts.tokens / batch))
+        updates = facts.updates or max(LEAST_UPDATES, round(PASSES * facts.tokens / batch))
         suggestions = [
             length_suggestion(facts, given),
             schedule_suggestion(facts, updates, updates),

@@ -24,6 +24,7 @@ ADAM_ONLY = ("train.init_from", "train.lora_rank", "train.rate_factors")  # give
 FEW_UPDATES = 1000  # a training with fewer gains more from a narrower model, which does more of them
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
 NARROW_EFFICIENCY = 0.25  # the same of models of width 64 or less
+MAX_UPDATES = 10**9
 PREPARATION = 60  # seconds to plan, compile and validate; at most half of the training
 LONG_WORD = 12  # characters: text with longer "words" has no spaces between its words
 CHARACTERS = 2  # of a word in such text
@@ -151,7 +152,7 @@ def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
             {"model.dropout": 0.3 if passes > 25 else 0.2 if passes > 4 else 0.1}, f"the text is read {times(passes)}"
         ),
         Suggestion({"train.learning_rate": _rate(NARROW_RATES, width, given)}, f"the width is {width}"),
-        schedule_suggestion(facts, updates, 2 * updates),
+        schedule_suggestion(facts, updates, min(2 * updates, MAX_UPDATES)),
     ]  # fmt: skip
 
 
@@ -168,8 +169,8 @@ def optimizer_suggestion(facts: TextFacts, given: Given) -> Suggestion | None:
 
 
 def _rate(rates, width, given):
-    """Return the peak of the learning rate for a width; None: the default, which is a factor in the schedule paper."""
-    return None if given.get("train.schedule") == "paper" else rates.get(width)
+    """Return the peak of the learning rate for a width; None: the default, as for a factor or further training."""
+    return None if given.get("train.schedule") == "paper" or given.get("train.init_from") else rates.get(width)
 
 
 def _size(facts, given):

@@ -124,7 +124,8 @@ class Trainer:
         self.progress = progress | self._settings_in_progress()
         self.checkpoints.restore(arrays)
         saved = dict(progress.get("pace", {}))
-        same_schedule = saved.pop("planned", None) == settings.updates
+        same_schedule = saved.pop("planned", None) == settings.updates and settings.is_paced
+        self.progress.pop("pace", None)  # without minutes, the schedule has its own
         self._set_pace(Pace.from_saved(saved) if same_schedule else self._first_pace)
         self.updates.state_assigned = True
         self.update = self.progress["update"]
@@ -144,7 +145,7 @@ class Trainer:
             seconds: of an update in it; None if it is not known.
             left: seconds of `train.minutes`.
         """
-        if not self.config.is_paced or seconds is None or self.update >= self.pace.updates:
+        if not self.config.is_paced or seconds is None or self.update >= self.pace.updates or left <= 0:
             return
         validation = min(self._validations[-2:])  # the first one may have compiled
         left -= validation if self.config.average > 1 else 0.0
@@ -221,7 +222,7 @@ class Trainer:
                 self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)
             meter.expect(self.pace.updates)
-            while self.update < self.pace.updates and not self._lost_patience() and clock.seconds_left() > 0:
+            while not self.ended and clock.seconds_left() > 0:
                 goal = min(self.pace.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 first, began = self.update + 1, time.monotonic()
                 logs = {"first_update": first} | self._fit(goal, meter, signals, clock.seconds_left, log)
@@ -238,7 +239,9 @@ class Trainer:
                         signals.asked,
                         f"Stopped at update {self.update}; the state is saved. Continue with: {self.resuming}",
                     )
-        if self.update < self.pace.updates and clock.seconds_left() <= 0:
+        if self._lost_patience and self.update < self.pace.updates:
+            self.report(f"No better {config.select_by} in {config.patience} validations: stopping early.")
+        if not self.ended:
             ended = f"at update {self.update:,} of {self.pace.updates:,}"
             if config.schedule_ends:
                 ended += f"; the learning rate was still {self._learning_rate(self.update):.3g}"
@@ -267,7 +270,7 @@ class Trainer:
     def _diverged(self, update):
         return InputError(
             f"The loss is no longer finite at update {update}. "
-            f"The state of update {self.progress['update']} is kept: lower train.learning_rate, lengthen "
+            f"The state of update {self.run.checkpoints.last_update()} is kept: lower train.learning_rate, lengthen "
             "train.warmup_updates or set train.clip_norm, and start again."
         )
 
@@ -322,11 +325,14 @@ class Trainer:
             raise self._diverged(self.update)
         return scores
 
+    @property
+    def ended(self) -> bool:
+        """Whether the training has come to its end, by its schedule or for lack of progress, not by the clock."""
+        return self.update >= self.pace.updates or self._lost_patience
+
+    @property
     def _lost_patience(self):
-        lost = bool(self.config.patience) and self.progress["waited"] >= self.config.patience
-        if lost:
-            self.report(f"No better {self.config.select_by} in {self.config.patience} validations: stopping early.")
-        return lost
+        return bool(self.config.patience) and self.progress["waited"] >= self.config.patience
 
 
 def _arrangement(progress):

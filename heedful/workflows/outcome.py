@@ -12,7 +12,7 @@ FEW = 100  # updates in which a model need not have learned anything
 TENTH = 0.1
 
 
-def require_success(run: Run, training: Examples, valid: Examples | None, report: Report) -> None:
+def require_success(run: Run, training: Examples, valid: Examples | None, report: Report, ended: bool = False) -> None:
     """Raise `InputError` if the minutes ended a training at its beginning, or if the model has learned nothing.
 
     A model has learned something if its loss on the validation text was ever below that of a constant guess: of one
@@ -23,11 +23,13 @@ def require_success(run: Run, training: Examples, valid: Examples | None, report
         training: its training examples.
         valid: the examples of its validation text, if it has one.
         report: called with each line for the user.
+        ended: whether the training came to its end, and the clock did not stop it.
     """
     train = run.config.train
     log = run.log.read()
     updates = log[-1]["update"] if log else 0
-    if train.minutes and updates < TENTH * train.updates and (train.schedule_ends or updates < FEW):
+    stopped = train.schedule_ends and not ended
+    if train.minutes and updates < TENTH * train.updates and (stopped or updates < FEW):
         raise InputError(
             f"train.minutes = {train.minutes:g} ended this training at update {updates:,} of {train.updates:,}: "
             f"{run.path} is hardly trained. Resume it with more minutes, or plan fewer updates."

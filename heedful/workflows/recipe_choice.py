@@ -25,6 +25,7 @@ UNKNOWN_RATE = 5e13  # matrix products of an accelerator that is not known, in o
 OF_TEXT = ("data.corpus", "data.train", "data.valid", "data.test")  # the settings that name the text
 NAMING = frozenset({"name", "task", "data.origin", *OF_TEXT})
 READING = ("data.documents", "data.held_out", "data.labels", "data.several_labels")  # how files are read
+SIZES = tuple(f"model.{name}" for name in (*SET_BY_SIZE, *DEPTHS))
 NUMBERS = (  # settings on which others depend
     "train.minutes", "train.updates", "model.d_model", "model.num_layers", "model.max_length", "tokenizer.vocab_size",
     "data.max_tokens", "data.batch_tokens",
@@ -103,6 +104,7 @@ def choose_recipe(
         value, least = given[name], 0 if name == "train.minutes" else 1
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
             raise InputError(f"{name} ({value!r}) must be a number from {least} here: other settings are chosen by it.")
+    sizes = _sizes(task, given["model.size"]) if "model.size" in given else {}
     files = {"train": list(text), "valid": list(valid), "test": list(test)}
     facts = _facts(own, files, given, report)
     table = read_recipe(find_recipe(own.typical_recipe))
@@ -110,7 +112,7 @@ def choose_recipe(
     table["data"].pop("origin", None)
     typical = f"as in the recipe {own.typical_recipe}"
     reasons = dict.fromkeys(settings.names_in(table), typical)
-    for values, reason in own.suggest(facts, given):
+    for values, reason in own.suggest(facts, sizes | given):
         for name, value in values.items():
             section, _, key = name.partition(".")
             table.setdefault(section, {}).pop(key, None)
@@ -121,7 +123,7 @@ def choose_recipe(
     table["name"] = re.sub(r"[^\w-]+", "", Path(uncompressed_name(Path(text[0]))).name.split(".")[0]) or "run"
     table["data"] |= {part: names for part, names in files.items() if names}
     config = settings.of_table(copy.deepcopy(table), overrides)
-    kept = {name: reason for name, reason in reasons.items() if name not in given}
+    kept = {name: reason for name, reason in reasons.items() if name not in sizes.keys() | given.keys()}
     known = {*given, *(f"data.{part}" for part, names in files.items() if names)}
     return RecipeChoice(table, config, kept, frozenset(known))
 
@@ -144,7 +146,7 @@ def choose_rest(
         return {}
     fixed = {**{name: values[name] for name in names if name not in NAMING}, **length}
     if "model.size" in fixed:
-        fixed |= {name: values[name] for name in (f"model.{key}" for key in (*SET_BY_SIZE, *DEPTHS))}
+        fixed |= {name: values[name] for name in SIZES}
     left_out = NAMING | fixed.keys() | {name for name, replaced in REPLACED.items() if fixed.keys() & {*replaced}}
     if fixed.get("data.batch_tokens") == "auto":
         del fixed["data.batch_tokens"]  # it is measured later
@@ -160,6 +162,12 @@ def choose_rest(
         name: (choice_values[name], choice.reasons.get(name, "the default"))
         for name in settings.changed(config, choice.config) if name not in left_out
     }  # fmt: skip
+
+
+def _sizes(task: str, size: Any) -> dict[str, Any]:
+    """Return the settings that a `model.size` stands for, by full name."""
+    values = settings.flat(settings.of_table({"name": "text", "task": task, "model": {"size": size}}))
+    return {name: values[name] for name in SIZES if values[name] is not None}
 
 
 def _facts(task: Task, files: Mapping[str, Any], given: Mapping[str, Any], report: Callable[[str], Any]) -> TextFacts:

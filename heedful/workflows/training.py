@@ -288,7 +288,7 @@ class Training:
             self.report(f"change by this training: {change}")
         if self.config.train.score:
             self._score(validator.predictor)
-        require_success(self.run, self.examples, self.scored.get("valid"), self.report)
+        require_success(self.run, self.examples, self.scored.get("valid"), self.report, trainer.ended)
 
     def _score(self, predictor):
         """Score the test text, or the validation text where there is none."""

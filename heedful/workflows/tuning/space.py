@@ -34,6 +34,8 @@ def search_space(config: Config, lines: int) -> Space:
             {"train.consistency": "sim_cut", "model.token_dropout": 0.05},
         ],
     }
+    if config.train.lora_rank or config.train.rate_factors:  # which Muon does not allow
+        del space["optimizer"]
     tokens = config.data.batch_tokens
     if not config.data.batch_sentences and isinstance(tokens, int):
         space["batch"] = [{"data.batch_tokens": round(factor * tokens)} for factor in FACTORS]

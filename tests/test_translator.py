@@ -121,8 +121,8 @@ def test_min_length_holds_up_to_the_limit_of_the_source(translator, options):
 @pytest.mark.any_backend
 def test_a_short_source_leaves_room_for_one_token(translator):
     """Guards against an error in the last line of a long text, which names a line that does not exist."""
-    found = translator.search_with(forbidden=HIDDEN, max_ratio=0.4, max_extra=0, min_length=1)([[5], [5, 6, 7, 8, 9]])
-    assert [len(candidates[0].ids) for candidates in found] == [1, 2]
+    search = translator.search_with(forbidden=HIDDEN, max_ratio=0.4, max_extra=0, min_length=1)
+    assert [len(candidates[0].ids) for candidates in search([[5], [5, 6, 7, 8, 9]])] == [1, 2]
     line = "o gato bebe. a vaca. o rei."
     with pytest.raises(InputError, match="The prefix of line 1 has 2 tokens"):
         list(translator.predict_stream([line], prefixes=["the cat"], max_length=2))

@@ -18,7 +18,7 @@ from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooL
 from heedful.inference.text_embedder import TextEmbedder
 from heedful.runs.run import Run
 
-WORD = "a"  # see `_encode`
+WORD = "a"  # any word: text that begins with a space is encoded after it
 
 NO_HEAD = (
     "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "

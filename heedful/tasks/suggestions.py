@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 TOKENS_PER_WORD = 1.4
-# The same where the vocabulary has at most so many entries: means of software strings, captions and documentation.
+# Tokens per word by the largest size of the vocabulary: means of software strings, captions and documentation.
 TOKENS_OF_SMALL_VOCABULARIES = {500: 3.2, 1000: 2.4, 2000: 2.0, 4000: 1.67}
 WORDS_PER_ENTRY = 80  # of the vocabulary: a rare entry is learned badly
 VOCABULARIES = (500, 1000, 2000, 4000, 8000, 16000, 32000)
@@ -19,7 +19,7 @@ ENTRIES_PER_WIDTH = 64  # with more, the output layer costs more than the blocks
 # for short trainings.
 SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0), (64, 4, 4, 0))
 NARROW_RATES = {64: 6e-3}  # peaks of the learning rate by width, where the default is too low
-MUON_RATES = {64: 6e-3, 128: 5e-3}  # the same for Muon; others were not measured
+MUON_RATES = {64: 6e-3, 128: 5e-3}  # peaks for Muon by width; other widths were not measured
 ADAM_ONLY = ("train.init_from", "train.lora_rank", "train.rate_factors")  # given, these keep Adam
 FEW_UPDATES = 1000  # a training with fewer gains more from a narrower model, which does more of them
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
@@ -159,8 +159,9 @@ def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
 def optimizer_suggestion(facts: TextFacts, given: Given) -> Suggestion | None:
     """Return the suggestion for the optimizer of a translator, beside what is given; None: that of the recipe."""
     width = _size(facts, given)[0]
-    wanted = given.get("train.optimizer", "muon") == "muon" and not any(given.get(name) for name in ADAM_ONLY)
-    if not wanted or width not in MUON_RATES:
+    if given.get("train.optimizer", "muon") != "muon" or any(given.get(name) for name in ADAM_ONLY):
+        return None
+    if width not in MUON_RATES:
         return None
     return Suggestion(
         {"train.optimizer": "muon", "model.residual_init": 0.2, "train.learning_rate": _rate(MUON_RATES, width, given)},
@@ -169,7 +170,11 @@ def optimizer_suggestion(facts: TextFacts, given: Given) -> Suggestion | None:
 
 
 def _rate(rates, width, given):
-    """Return the peak of the learning rate for a width; None: the default, as for a factor or further training."""
+    """Return the peak of the learning rate for a width, or None: the default.
+
+    The default also applies to the schedule paper, whose learning rate is a factor, and to models that are trained
+    further.
+    """
     return None if given.get("train.schedule") == "paper" or given.get("train.init_from") else rates.get(width)
 
 

@@ -28,8 +28,8 @@ def require_success(run: Run, training: Examples, valid: Examples | None, report
     train = run.config.train
     log = run.log.read()
     updates = log[-1]["update"] if log else 0
-    stopped = train.schedule_ends and not ended
-    if train.minutes and updates < TENTH * train.updates and (stopped or updates < FEW):
+    cut_short = train.schedule_ends and not ended
+    if train.minutes and updates < TENTH * train.updates and (cut_short or updates < FEW):
         raise InputError(
             f"train.minutes = {train.minutes:g} ended this training at update {updates:,} of {train.updates:,}: "
             f"{run.path} is hardly trained. Resume it with more minutes, or plan fewer updates."

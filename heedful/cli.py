@@ -13,6 +13,7 @@ from heedful import __version__
 from heedful.commands import GROUPS, HELP, module_of
 from heedful.core.errors import InputError, InputWarning
 from heedful.core.plugins import metric_names, task_names
+from heedful.core.progress import quietly, warn
 
 ABOUT = """Train, inspect and ship Transformers.
 
@@ -41,17 +42,17 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()  # here, so that write errors are reported below
         return code
     except InputError as error:
-        print(f"heedful: {error}", file=sys.stderr)
+        warn(f"heedful: {error}")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports the error again at exit
         return 0
     except OSError as error:
         reason = f"{error.strerror}: {error.filename or ''}".rstrip(": ") if error.strerror else error
-        print(f"heedful: {reason}", file=sys.stderr)
+        warn(f"heedful: {reason}")
         return 2
     except KeyboardInterrupt:
-        print("heedful: stopped.", file=sys.stderr)
+        warn("heedful: stopped.")
         return 130
     finally:
         warnings.showwarning = usual
@@ -99,7 +100,6 @@ def _run(arguments):
     from heedful.config import settings
     from heedful.core.distributed.parent import end_with_parent
     from heedful.core.memory import keep_freed_memory
-    from heedful.core.progress import quietly
 
     command = _command(arguments)
     if command is None:  # the help of a group of commands, such as `bench`
@@ -179,11 +179,11 @@ def _prepare_output():
 def _show_warning(usual, shown, message, category, *location, **more):
     """Print our own warnings as one line, without a source location; and one of JAX's for each program once."""
     if issubclass(category, InputWarning):
-        print(f"heedful: warning: {message}", file=sys.stderr)
+        warn(f"heedful: warning: {message}")
     elif str(message).startswith(CACHE_NOT_WRITTEN):
         if CACHE_NOT_WRITTEN not in shown:
             reason = str(message).rpartition("': ")[2]
-            print(f"heedful: warning: compiled programs are not kept: {reason}", file=sys.stderr)
+            warn(f"heedful: warning: compiled programs are not kept: {reason}")
         shown.add(CACHE_NOT_WRITTEN)
     else:
         usual(message, category, *location, **more)

@@ -20,7 +20,9 @@ import pytest
 import safetensors.numpy
 
 from heedful.config import TokenizerConfig
+from heedful.core import progress
 from heedful.core.errors import InputError
+from heedful.core.progress import warn
 from heedful.core.storage import with_checksum
 from heedful.data.text_files import one_line
 from heedful.inspection.figures import draw_positions
@@ -254,6 +256,42 @@ def test_training_continues_when_its_output_pipe_is_closed(recipe, tmp_path):
         assert read_scores(Run.open(tmp_path / "unread"))
 
 
+@pytest.fixture
+def terminal():
+    """A function that returns a stream to a new terminal, and one that closes the terminal."""
+    pty = pytest.importorskip("pty", reason="Windows has no pseudo-terminals")
+    streams = []
+
+    def opened():
+        ours, theirs = pty.openpty()
+        streams.append(os.fdopen(theirs, "w"))
+        return streams[-1], lambda: os.close(ours)
+
+    yield opened
+    for stream in streams:
+        stream.close()
+
+
+def test_progress_of_a_closed_terminal_is_dropped(terminal, monkeypatch):
+    """Guards against a training in the background that ends with its terminal, which is then an `OSError`."""
+    stream, close = terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    bar = progress.progress_bar()
+    assert not bar.disable
+    with bar:
+        task = bar.add_task("training", total=2)
+        bar.update(task, completed=1, refresh=True)
+        close()
+        bar.update(task, completed=2, refresh=True)
+    stream, close = terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    close()
+    warn("nobody reads this")
+    warn("nor this")
+    with pytest.raises(OSError, match="No space"), progress.dropped_if_closed(stream):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.slow
 def test_warnings_do_not_mix_with_translations_if_standard_error_is_closed(run, tmp_path):
     (tmp_path / "long.txt").write_text("o gato " * 40 + "\no gato bebe\n")
@@ -432,8 +470,12 @@ def test_mistakes_in_run_folders_are_explained(cli, run, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_can_be_resumed_after_sigterm(recipe, tmp_path, cli):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_training_can_be_resumed_after_a_signal(name, recipe, tmp_path, cli):
     """A signal to a real process saves a state and prints how to resume; `benchmarks/kills.py` tries every moment."""
+    number = getattr(signal, name, None)
+    if number is None or signal.getsignal(number) == signal.SIG_IGN:
+        pytest.skip(f"no {name} here: this is Windows, or nohup")
     slow = ["--train.updates", "100000", "--train.validate_every", "20", "--train.validate_sentences", "0",
             "--train.select_by", "loss", "--train.tensorboard", "false"]  # fmt: skip
     folder = tmp_path / "run"
@@ -442,9 +484,9 @@ def test_training_can_be_resumed_after_sigterm(recipe, tmp_path, cli):
     until = time.monotonic() + 200
     while len(list(folder.glob("state/*.safetensors"))) < 3 and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, error = process.communicate(timeout=100)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
     assert f"Continue with: heedful train --resume {folder}" in error.decode()
     states = sorted(int(path.stem) for path in folder.glob("state/*.safetensors"))
     result = cli("train", "--resume", folder, "--train.updates", states[-1] + 2)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -319,8 +320,33 @@ def test_arguments_that_contradict_each_other_are_refused(cli, recipe, tmp_path)
     assert command.TAKES_SETTINGS
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
+def test_a_trial_ends_with_its_tuning_even_if_that_is_killed(tmp_path):
+    """Guards against a training that goes on, so that the tuning cannot be continued: its folder is in use."""
+    trial = (
+        "import time; from heedful.core.distributed.parent import end_with_parent; from heedful.core.storage import "
+        "locked; end_with_parent(); folder = locked('trial'); folder.__enter__(); print('trains', flush=True); "
+        "time.sleep(30); print('ended by itself')"
+    )
+    (tmp_path / "trial").mkdir()
+    code = f"""
+        import sys
+        from heedful.workflows.tuning import trials
+        trials._run([sys.executable, "-c", {trial!r}], open("output.txt", "w"))
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path) as process:
+        while not (tmp_path / "output.txt").is_file() or not (tmp_path / "output.txt").read_text():
+            time.sleep(0.05)
+        with pytest.raises(InputError, match="in use"), locked(tmp_path / "trial"):
+            pass
+        process.kill()
+        with locked(tmp_path / "trial", wait=True):
+            assert (tmp_path / "output.txt").read_text() == "trains\n"
+
+
 @pytest.mark.slow
-def test_real_trials_are_killed_and_go_on_to_the_same_table(recipe, tmp_path):
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
+def test_real_trials_are_killed_and_go_on_to_the_same_table(number, recipe, tmp_path):
     """Trials with dropout, averages, Muon and two passes, paused twice each and killed five times in all."""
     arguments = ["--trials", "5", "--train.updates", "18", "--data.batch_tokens", "64"]
 
@@ -336,7 +362,7 @@ def test_real_trials_are_killed_and_go_on_to_the_same_table(recipe, tmp_path):
     process = start(recipe, *arguments, "--run", tmp_path / "parts")
     for seconds in (9, 21, 14, 17, 25):
         time.sleep(seconds)
-        process.terminate()
+        process.send_signal(getattr(signal, number))
         process.communicate()
         process = start("--resume", tmp_path / "parts")
     output, _ = process.communicate()

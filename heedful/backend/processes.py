@@ -18,6 +18,7 @@ import numpy as np
 from heedful.backend.devices import NAME
 from heedful.core.errors import LOST_PROCESS, InputError
 from heedful.core.progress import note
+from heedful.core.stop_signals import ending_signals
 
 CONNECT_SECONDS = 120  # to wait for the other processes at the start
 MAX_WAIT_SECONDS = 7 * 24 * 3600  # for what another process does alone
@@ -165,7 +166,7 @@ def _signals_held():
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *ending_signals()})
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from heedful.core.errors import InputError, counted
 from heedful.core.line_stream import LineStream
 from heedful.core.output import is_replaceable
 from heedful.core.progress import note
+from heedful.core.stop_signals import ending_signals
 from heedful.data.corpus import resolve
 from heedful.data.text_files import decoded, read_lines, without_ends
 
@@ -59,11 +60,8 @@ def report_progress(text: str) -> None:
     """Report progress on standard output, unless quiet; if that is closed, the work continues."""
     if progress.is_quiet():
         return
-    try:
+    with progress.dropped_if_closed(sys.stdout, "heedful: warning: standard output is closed; the work continues."):
         print_line(text)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        warn("standard output is closed; the work continues.")
 
 
 def report_written(path: Path, text: str) -> None:
@@ -102,10 +100,7 @@ def termination_interrupts() -> Iterator[list[int]]:
         received.append(number)
         raise KeyboardInterrupt
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) != signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, leave)
+    before = {number: signal.signal(number, leave) for number in ending_signals()}
     try:
         yield received
     finally:

@@ -1,11 +1,12 @@
 """Progress bars and notes, on standard error, so that standard output holds only results."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -42,7 +43,7 @@ def progress_bar(*columns: Any) -> "Progress":
     from rich.console import Console  # not needed by a command that translates one line
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], _Lasting(sys.stderr)))
     shown = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     console.quiet = _quiet or not shown  # rich before version 15 ends a disabled bar with an empty line
     return Progress(
@@ -59,7 +60,42 @@ def note(text: str) -> None:
 
 def warn(text: str) -> None:
     """Write a line to standard error at once, also if quiet; it is dropped if standard error is closed."""
-    try:
+    with dropped_if_closed(sys.stderr):
         print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@contextlib.contextmanager
+def dropped_if_closed(stream: TextIO, warning: str = "") -> Iterator[None]:
+    """Drop what is written to `stream`, in this context and later, if its pipe or terminal turns out to be closed.
+
+    Args:
+        stream: standard output or standard error.
+        warning: written to standard error in this case.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if warning:
+            warn(warning)
+
+
+class _Lasting:
+    """A stream whose terminal may be closed: a training that shows its progress there goes on."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with dropped_if_closed(self._stream):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with dropped_if_closed(self._stream):
+            self._stream.flush()

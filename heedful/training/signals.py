@@ -1,8 +1,10 @@
-"""Handling of Ctrl-C and SIGTERM: training stops at a point where its state can be saved."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: training stops at a point where its state can be saved."""
 
 import contextlib
 import signal
 from typing import Self
+
+from heedful.core.stop_signals import ending_signals
 
 
 class Interrupted(Exception):
@@ -14,13 +16,13 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """A context that records the first Ctrl-C or SIGTERM in `received`; a second one raises `KeyboardInterrupt`."""
+    """A context that records the first Ctrl-C, SIGTERM or SIGHUP in `received`; a second raises `KeyboardInterrupt`."""
 
     def __enter__(self) -> Self:
         self.received = None
         self.received_elsewhere: int | None = None  # a signal that another of several processes received
         self._before = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, *ending_signals()):
             # Handlers can be set in the main thread only; in other threads the existing ones stay.
             with contextlib.suppress(ValueError):
                 self._before[number] = signal.signal(number, self._note)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from heedful.core.distributed.parent import PARENT
 from heedful.core.errors import LOST_PROCESS
 from heedful.core.progress import note
+from heedful.core.stop_signals import ending_signals
 
 GRACE = 10.0  # seconds that the other processes get to end, once one has failed
 POLL = 0.1  # seconds between looks at the processes
@@ -37,7 +38,7 @@ def launch(
     """
     reading, writing = os.pipe()  # each process ends when `writing` closes: when this one ends, however that happens
     group = _Group(len(commands), together)
-    before = {number: signal.signal(number, group.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, group.pass_on) for number in (signal.SIGINT, *ending_signals())}
     try:
         group.start(commands, environments or [{}] * len(commands), reading)
         return group.wait(resume)

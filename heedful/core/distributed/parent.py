@@ -4,8 +4,7 @@ import os
 import threading
 
 PARENT = "HEEDFUL_PARENT"  # environment variable: a file descriptor that closes when the parent process ends
-
-
+STANDARD_INPUT = "0"  # a value of it
 _started: list[bool] = []
 
 

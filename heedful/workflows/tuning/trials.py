@@ -4,6 +4,7 @@ A process that runs out of memory, or whose loss is no longer finite, ends its t
 """
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 from heedful.config import Config, settings
 from heedful.config.idle_settings import is_of_task
+from heedful.core.distributed.parent import PARENT, STANDARD_INPUT
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
 from heedful.data.encoded import encode
@@ -166,9 +168,11 @@ def settings_of_trials(chosen: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
 def _run(command, output):
     """Run a command; when this process is interrupted, let the command save its state first."""
     # In a session of its own: Ctrl-C would reach it too, and at a second signal a training stops without its state.
+    # Its standard input closes when this process ends, even if it is killed: then it ends too, and frees its folder.
     process = subprocess.Popen(
-        command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-    )
+        command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.PIPE, start_new_session=True,
+        env=os.environ | {PARENT: STANDARD_INPUT},
+    )  # fmt: skip
     try:
         return process.wait()
     except BaseException:

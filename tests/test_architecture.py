@@ -12,7 +12,6 @@ import pytest
 
 import heedful
 from heedful.core.plugins import task_names
-from heedful.runs.run import HEADS
 from heedful.workflows.distillation.plan import FOLDER
 from heedful.workflows.folder import RUN_FILES
 
@@ -212,7 +211,7 @@ def test_the_page_on_run_folders_lists_what_is_written():
     text = (DOCS / "guides" / "run_folder.md").read_text(encoding="utf-8").partition("\n## ")[0]
     rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`([\w./]+)`", row)}
-    patterns = [pattern.partition("/") for pattern in (*RUN_FILES, "figures/*", f"{FOLDER}/*", HEADS)]
+    patterns = [pattern.partition("/") for pattern in (*RUN_FILES, f"{FOLDER}/*")]
     folders = {folder + slash for folder, slash, _ in patterns if slash}
     files = [name for name, slash, _ in patterns if not slash]
     assert {name for name in listed if name.endswith("/")} == folders

@@ -82,7 +82,10 @@ def test_a_setting_without_effect_on_resuming_is_refused(arguments, message):
 
 def test_more_updates_and_averages_are_accepted_on_resuming():
     config = settings.override(Config.from_toml(find_recipe("quickstart")), ["--train.updates", "210"])
-    for arguments in ("--train.updates 300 --train.label_smoothing 0", "--train.average 3", "--decode.beam_size 4"):
+    for arguments in (
+        "--train.updates 300 --train.label_smoothing 0", "--train.average 3", "--decode.beam_size 4",
+        "--train.score false",
+    ):  # fmt: skip
         given = settings.override(config, arguments.split())
         refuse_idle_on_resuming(given, settings.given_names(arguments.split()), 210)
 

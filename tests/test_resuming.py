@@ -354,17 +354,21 @@ def test_other_data_is_refused_on_resume(config, whole, text_files):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-def test_other_validation_text_selects_anew(config, tmp_path, corpus):
-    """Guards against a best state that was selected on another text."""
+def test_other_validation_text_selects_anew(config, tmp_path, corpus, whole):
+    """Guards against a best state that was selected on another text, and a change from scores on another text."""
     other = tmp_path / "valid.tsv"
     other.write_text("".join(f"{source}\t{target}\n" for source, target in corpus))
-    config = change(config, "--data.valid", f'["{other}"]', "--train.select_by", "loss")
-    workflows.train(config, tmp_path / "run", quiet)
+    config = change(config, "--data.valid", f'["{other}"]', "--train.select_by", "loss",
+                    "--train.init_from", str(whole.path))  # fmt: skip
+    assert "start" in workflows.train(config, tmp_path / "adapted", quiet).checkpoints.read_last()[1]
     other.write_text("o gato bebe\tthe king\n" * 3)
     said = []
-    run = workflows.resume(tmp_path / "run", said.append, change(config, "--train.updates", "9"))
+    run = workflows.resume(tmp_path / "adapted", said.append, change(config, "--train.updates", "9"))
     assert any("The validation text has changed: the best weights are chosen anew" in line for line in said)
-    assert run.checkpoints.read_last()[1]["best"] == run.log.read()[-1]["valid_loss"]
+    progress = run.checkpoints.read_last()[1]
+    assert progress["best"] == run.log.read()[-1]["valid_loss"]
+    assert "start" not in progress
+    assert not any("change by this training" in line for line in said)
 
 
 @pytest.mark.slow

@@ -32,7 +32,10 @@ _NEEDS: dict[str, tuple[Callable[[Config], object], str]] = {
     "train.updates": (lambda c: not c.train.epochs, "train.epochs = 0, since epochs count the updates"),
 } | {f"decode.{name}": (lambda c: find_task(c.task).translates, "task = 'translate'") for name in OF_SOURCE}
 # Settings that the last steps of a training use, after its last update.
-_USED_AT_THE_END = ("train.average", "train.keep", "train.select_by", "train.minutes", "train.updates", "train.epochs")
+_USED_AT_THE_END = (
+    "train.average", "train.keep", "train.select_by", "train.minutes", "train.updates", "train.epochs",
+    "train.general_tolerance", "train.calibrate", "train.score",
+)  # fmt: skip
 _BEFORE_UPDATES = ("train.check", "train.examine", "name")
 
 

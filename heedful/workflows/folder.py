@@ -4,23 +4,23 @@ from pathlib import Path
 
 from heedful.core.errors import InputError
 from heedful.runs.adapters import FILE as ADAPTER
-from heedful.runs.run import CONFIG, ORIGINS, WEIGHTS, refuse_links
+from heedful.runs.run import CONFIG, HEADS, ORIGINS, WEIGHTS, refuse_links
 from heedful.runs.training_log import JSON_LOGS, SAMPLES
 
 EXAMINATION = "examination.txt"
-# Files that a training writes to its run folder, and may delete there.
+# Files that a training, or an inspection of its result, writes to a run folder. A new training may delete them.
 RUN_FILES = (
     CONFIG, WEIGHTS, ADAPTER, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES,
-    "scores.json", "calibration.json", "alignment.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt",
+    "scores.json", "calibration.json", "alignment.json", HEADS, "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt",
     "loggers.json", "snapshots/[0-9]*.safetensors", "curves.png", "state/*.safetensors", "state/*.damaged",
-    "tensorboard/events.*",
+    "tensorboard/events.*", "figures/confusion.png",
 )  # fmt: skip
 # Files of a run before its config, which is the last one to be written.
 BEGUN = {ORIGINS, WEIGHTS, "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"}
 
 
 def written(folder: Path) -> list[Path]:
-    """Return the files in a folder that a training writes, the config first: a folder without it is no run."""
+    """Return the files of a run in a folder, the config first: a folder without it is no run."""
     return [path for pattern in RUN_FILES for path in folder.glob(pattern) if path.is_file()]
 
 

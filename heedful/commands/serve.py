@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 from pathlib import Path
 
 from heedful.commands.arguments import add_engine, add_glossary, add_text, count, port
@@ -88,8 +89,9 @@ def _serve_agents(runs, decodes, options):
 
 
 def _serve_http(runs, decodes, options):
+    from heedful import backend
     from heedful.commands.terminal import print_line
-    from heedful.core.progress import note
+    from heedful.core.progress import dropped_if_closed, note
 
     try:
         from heedful.serve import server
@@ -109,7 +111,15 @@ def _serve_http(runs, decodes, options):
     )  # fmt: skip
     service = server.load_service(runs, decodes, chosen, options.languages, note)
     _set_glossary((one.predictor for one in service.translators), options.glossary)
-    return server.serve(service, chosen, print_line)
+
+    def report(line):  # if nobody reads standard output, requests are still answered
+        with dropped_if_closed(sys.stdout):
+            print_line(line)
+
+    code = server.serve(service, chosen, report)
+    if not all(served.engine.has_stopped for served in service.runs.values()):
+        backend.abandon(code)  # Python cannot end in order while a thread computes
+    return code
 
 
 def _set_glossary(translators, path):

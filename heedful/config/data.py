@@ -175,8 +175,8 @@ class TokenizerConfig:
     """How text is converted to token ids."""
 
     kind: Literal["bpe", "wordpiece", "unigram", "word", "char"] = "bpe"
-    """bpe and unigram work on bytes, and reproduce any text exactly if normalize = none and lowercase = false; wordpiece
-    splits as BERT does; word: words and punctuation marks; char: characters."""
+    """bpe and unigram work on bytes, and reproduce any text exactly with normalize = none and without lowercase;
+    wordpiece splits as BERT does; word: words and punctuation marks; char: characters."""
     vocab_size: int = 8000
     """Largest number of entries in a vocabulary, special tokens included."""
     source_vocab_size: int | None = None

@@ -17,7 +17,7 @@ KINDS = {
     # An address in the text of a Markdown link ends with that text.
     "url": rf"(?:https?|ftp|file)://{_ADDRESS}*[^\s<>\"'`.,;:!?)\]}}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/{_ADDRESS}*[\w/])?",
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)|%<[^\n]+?%>",  # the last one as in messages of GCC
+    "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)|%<(?:[^%\n]|%(?![<>]))+%>",  # the last one as in messages of GCC
     "braces": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$%#]?\{[^{}\s]{0,60}\}"
     # arguments of ICU MessageFormat
     rf"|\{{\s*[\w.-]+\s*,\s*(?:(?:{_TYPES})\s*(?:,[^{{}}]*)?|(?:plural|selectordinal|select)\s*,{_BRANCHES}*)\}}"

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from heedful.core.errors import InputError, counted, library_errors_reported
 from heedful.data.normalization import UNSPACED
 
-# Where a sentence that is too long may be cut: after punctuation, then between words.
-CUTS = (r"(?<=[,;:，、；：])\s*|\s+(?=[–—(])|(?<=[)–—])\s+", r"(?<=\s)(?=\S)")
+# Where a sentence that is too long may be cut: after punctuation, then between words. A run of white space is looked at
+# once, from its start: it may be most of a text.
+CUTS = (r"(?<=[,;:，、；：])\s*|(?<!\s)\s+(?=[–—(])|(?<=[)–—])\s+", r"(?<=\s)(?=\S)")
 # Scripts without spaces between sentences, and their punctuation.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")  # spaces that are not ASCII
 _UNSPACED = re.compile(f"[{UNSPACED}\u3000-\u303f\uff00-\uff60]")

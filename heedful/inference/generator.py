@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from heedful.backend.program_cache import ProgramCache
 from heedful.config import OF_SOURCE, DecodeConfig
@@ -81,10 +81,22 @@ class Generator(Predictor):
                 are not supported.
         """
         prompts = list(require_texts(prompts))
+        return [
+            [ScoredText(prompt + each.text, each.score) for each in continuations]
+            for prompt, continuations in zip(
+                prompts, self.continuations(prompts, warn, scored, numbers, **options), strict=True
+            )
+        ]
+
+    def continuations(
+        self, prompts: Iterable[str], warn: Warn | None = None, scored: bool = False,
+        numbers: Iterable[int] | None = None, **options: Any,
+    ) -> list[list["Continuation"]]:  # fmt: skip
+        """Return for each prompt its `n_best` continuations, best first; for arguments and errors see `candidates`."""
         decode = self._for_call(options)
         texts = [
             _Text(number, self._read(prompt, number, warn))
-            for number, prompt in zip(numbers or itertools.count(1), prompts, strict=False)
+            for number, prompt in zip(numbers or itertools.count(1), require_texts(prompts), strict=False)
         ]
         self._require_context(decode, max((len(text.prompt) for text in texts), default=0) + decode.max_length - 1)
         for text in texts:
@@ -95,22 +107,26 @@ class Generator(Predictor):
             self._write_round(waiting, decode, scored, round_number)
             round_number += 1
         return [
-            [ScoredText(prompt + self._following(text.prompt, ids), score) for ids, score in text.candidates]
-            for prompt, text in zip(prompts, texts, strict=True)
+            [
+                Continuation(self._following(text.prompt, ids), score, len(ids), len(ids) >= decode.max_length)
+                for ids, score in text.candidates
+            ]
+            for text in texts
         ]
 
-    def stream_tokens(self, prompt: str, warn: Warn | None = None, **options: Any) -> Iterator[str]:
+    def stream_tokens(self, prompt: str, warn: Warn | None = None, number: int = 1, **options: Any) -> Iterator[str]:
         """Yield the continuation of one prompt piece by piece, each as soon as its token is chosen.
 
         Args:
             prompt, warn: see `generate`.
+            number: of the prompt, on which a sample depends.
             options: see `generate`. Tokens are chosen greedily or sampled; a configured beam is ignored.
         """
         decode = self._for_call({"beam_size": 1, "n_best": 1} | options)
-        ids = self._read(require_text(prompt), 1, warn)
+        ids = self._read(require_text(prompt), number, warn)
         self._require_context(decode, len(ids) + decode.max_length - 1)
         if ids:
-            yield from new_text(self.tokenizer, self._stream_ids(_Text(1, ids), decode), ids)
+            yield from new_text(self.tokenizer, self._stream_ids(_Text(number, ids), decode), ids)
 
     def _stream_ids(self, text: "_Text", decode: DecodeConfig) -> Iterator[int]:
         round_number = 0
@@ -136,6 +152,10 @@ class Generator(Predictor):
         if decode.sample or decode.beam_size == 1:  # the score of a text written in rounds is a sum
             decode = dataclasses.replace(decode, length_penalty=0.0)
         return dataclasses.replace(decode, max_length=decode.max_length or max(DEFAULT_LENGTH, decode.min_length))
+
+    def max_tokens(self, **options: Any) -> int:
+        """Return how many tokens a call with these options writes at most."""
+        return self._for_call(options).max_length
 
     def _require_context(self, decode: DecodeConfig, longest: int) -> None:
         """Raise `InputError` if the `longest` text exceeds the context and a setting does not work in rounds."""
@@ -190,6 +210,17 @@ class Generator(Predictor):
         before = self.tokenizer.decode(prompt)
         whole = self.tokenizer.decode([*prompt, *ids])
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(ids)
+
+
+class Continuation(NamedTuple):
+    """What a model has written after a prompt."""
+
+    text: str
+    score: float
+    """See `ScoredText`."""
+    tokens: int
+    is_cut: bool
+    """Whether it ended because it has `max_length` tokens."""
 
 
 class _Text:

@@ -161,13 +161,16 @@ class Translator(LineTranslator):
             for piece, token, text in zip(pieces, best, texts, strict=True)
         ]
 
-    def stream_tokens(self, line: str, warn: Warn | None = None, prefix: str = "", **options: Any) -> Iterator[str]:
+    def stream_tokens(
+        self, line: str, warn: Warn | None = None, prefix: str = "", number: int = 1, **options: Any
+    ) -> Iterator[str]:
         """Yield the translation of one line piece by piece, each as soon as its token is chosen.
 
         Args:
             line: a text.
             warn: called with a message if the line is longer than the model reads.
             prefix: the beginning of the translation, see `predict_stream`.
+            number: of the line, on which a sample depends.
             options: see `translate`. Tokens are chosen greedily or sampled; a configured beam is ignored, since its
                 tokens are not final before the end.
         """
@@ -187,8 +190,7 @@ class Translator(LineTranslator):
             if index:
                 yield gap_after(written, pieces.gaps[index - 1])
             written = ""
-            for part in (
-                new_text(self.target_tokenizer, search.stream(ids, 1 + SENTENCE_STRIDE * index, begun)) if ids else ()
-            ):
+            tokens = search.stream(ids, number + SENTENCE_STRIDE * index, begun) if ids else ()
+            for part in new_text(self.target_tokenizer, tokens):
                 written += part
                 yield part

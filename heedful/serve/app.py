@@ -74,7 +74,8 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
         allowed = [(b"x-content-type-options", b"nosniff")]
         if origin and origin in origins:
             allowed += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),
-                        (b"access-control-allow-headers", b"authorization, content-type"),
+                        (b"access-control-allow-headers", _requested_headers(request)),
+                        (b"access-control-expose-headers", b"retry-after, warning"),
                         (b"access-control-allow-methods", ", ".join(METHODS).encode())]  # fmt: skip
 
         async def sent(message):
@@ -86,6 +87,11 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
         await (refusal or app)(scope, receive, sent)
 
     return guarded
+
+
+def _requested_headers(request: Request) -> bytes:
+    """Return which headers a page of an allowed origin may send: those it asks for, such as OpenAI's own."""
+    return request.headers.get("access-control-request-headers", "authorization, content-type").encode("latin-1")
 
 
 def _quoted(text: str) -> str:
@@ -118,7 +124,7 @@ def _has_key(request: Request, keys) -> bool:
 
 
 def _is_key(keys: Sequence[str], given: str) -> bool:
-    return any(hmac.compare_digest(given.strip().encode(), key.encode()) for key in keys)
+    return any(hmac.compare_digest(given.strip().encode("utf-8", "surrogatepass"), key.encode()) for key in keys)
 
 
 def _without_key(path: str) -> Response:
@@ -134,7 +140,8 @@ def _error(status: int, message: str, headers: dict[str, str] | None = None, pat
     """Return an error in the form of the interface: OpenAI's `error.message`, or LibreTranslate's and DeepL's."""
     if path.startswith("/v1/"):
         kind = "invalid_request_error" if status < 500 else "server_error"
-        return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status, headers)
+        error = {"message": message, "type": kind, "param": None, "code": None}
+        return JSONResponse({"error": error}, status, headers)
     return JSONResponse({"error": message, "message": message}, status, headers)
 
 

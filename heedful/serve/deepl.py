@@ -34,6 +34,7 @@ from heedful.serve.texts import (
     pieces_of_all,
     recognised,
     sample_of,
+    sample_of_texts,
 )
 from heedful.serve.uploads import Upload, Uploads, read_upload
 
@@ -45,7 +46,6 @@ IGNORED = (
 # Accepted too; the answer says in a header that they were ignored.
 NOTED = ("style_id", "custom_instructions", "extra_body_parameters", "glossary_ids")
 NOT_SPLIT, BY_LINES, WITHIN_LINES = "0", "1", "nonewlines"  # values of split_sentences
-RECOGNITION_LENGTH = 1000  # characters of the texts of a request that decide which language they are in
 FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
 
 
@@ -75,11 +75,10 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         if not texts:
             raise Refused(422, "The field 'text' has no text.")
         require_texts("text", texts, service.limits)
-        served = await _translator(
-            service, given["source_lang"], given["target_lang"], "\n".join(texts)[:RECOGNITION_LENGTH]
-        )
         _require_formality(given["formality"])
         markup = _markup(given)
+        sample = "" if given["source_lang"] else await sample_of_texts(texts, markup)
+        served = await _translator(service, given["source_lang"], given["target_lang"], sample)
         glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], served)
         splitting = _splitting(given["split_sentences"])
         if splitting != BY_LINES and not markup.form:

@@ -95,16 +95,17 @@ class Engine:
             self._warm.abort()
             raise
 
-    def stop(self) -> None:
-        """Stop the threads after what they are computing; what waits is cancelled."""
+    def stop(self, seconds: float | None = None) -> None:
+        """Stop the threads after what they are computing, but wait at most `seconds`; what waits is cancelled."""
         with self._changed:
             self._stopped = True
             waiting = [one.future for one in self._sentences] + [one.future for one in self._jobs]
             self._changed.notify_all()
         for future in waiting:
             future.cancel()
+        end = time.monotonic() + (seconds or 0.0)
         for thread in self._threads:
-            thread.join()
+            thread.join(None if seconds is None else max(0.0, end - time.monotonic()))
 
     def translate(
         self, text: str, follow: Callable[[list[int]], Any] | None = None, further: bool = False
@@ -145,6 +146,11 @@ class Engine:
     def is_alive(self) -> bool:
         """Whether all threads run."""
         return all(thread.is_alive() for thread in self._threads)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether no thread runs."""
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _answered(self, future):
         with self._changed:
@@ -187,26 +193,21 @@ class Engine:
         """Return the waiting sentences that fit into free slots, for each search; a thread takes its share."""
         admitted: list[list[Sentence]] = [[] for _ in searches]
         share = -(-len(self._sentences) // len(self._threads))
+        if not share:
+            return admitted
+        few, many, long = range(3)
+        is_idle = searches[many].free == searches[many].slots
+        usual = few if is_idle and share <= searches[few].free else many
         passed_over = []
         for _ in range(share):
             sentence = self._sentences.popleft()
-            number = self._choose(searches, admitted, len(sentence.ids) + 1, share)
-            if number is None:
+            number = long if len(sentence.ids) + 1 > SOURCE_LENGTH else usual
+            if len(admitted[number]) == searches[number].free:
                 passed_over.append(sentence)
             elif not sentence.future.cancelled():
                 admitted[number].append(sentence)
         self._sentences.extendleft(reversed(passed_over))
         return admitted
-
-    def _choose(self, searches, admitted, length, share):
-        """Return the number of the search for a source of `length` tokens, or None if there is no free slot."""
-        few, many, long = range(3)
-        free = [search.free - len(sentences) for search, sentences in zip(searches, admitted, strict=True)]
-        if length > SOURCE_LENGTH:
-            return long if free[long] else None
-        if share <= free[few] and searches[many].free == searches[many].slots:
-            return few
-        return many if free[many] else None
 
     def _run_slots(self, search, admitted):
         """Admit sentences, advance the slots by a segment, and answer what is finished."""

@@ -32,10 +32,12 @@ from heedful.serve.texts import (
     pieces_of_all,
     recognised,
     sample_of,
+    sample_of_texts,
 )
 from heedful.serve.uploads import Uploads, read_upload
 
 FORMATS = ("text", "html")
+AUTO = "auto"  # the source language that is recognised
 KEY_IN_BODY = ("/translate", "/detect", "/translate_file")  # paths whose requests may have their key in a field
 DOWNLOADS = "/download_file/"  # path of what needs no key, since each address has one
 
@@ -44,7 +46,7 @@ def routes(service: Service) -> list[Route]:
     """Return the routes of the interface."""
     limits = service.limits
     fields = {
-        "q": Field(TEXTS, ...), "source": Field(TEXT, "auto"), "target": Field(TEXT, ...),
+        "q": Field(TEXTS, ...), "source": Field(TEXT, AUTO), "target": Field(TEXT, ...),
         "format": Field(TEXT, "text"), "alternatives": Field(WHOLE, 0, 0, limits.alternatives),
         "api_key": Field(TEXT, ""), "run": Field(TEXT),
     }  # fmt: skip
@@ -58,11 +60,13 @@ def routes(service: Service) -> list[Route]:
         texts = given["q"] if several else [given["q"]]
         require_texts("q", texts, limits)
         detected: dict[str, Any] = {}
+        markup = Markup("html") if given["format"] == "html" else PLAIN
+        source = given["source"].lower()
         if given["run"]:
             served = service.find(given["run"], "translates")
         else:
-            served, detected = await _translator(service, given["source"], given["target"], texts[0] if texts else "")
-        markup = Markup("html") if given["format"] == "html" else PLAIN
+            sample = await sample_of_texts(texts, markup) if source == AUTO else ""
+            served, detected = await _translator(service, source, given["target"], sample)
         pieces = await pieces_of_all(served, texts, markup)
         note_cut(request, pieces)
         count = given["alternatives"]
@@ -72,7 +76,7 @@ def routes(service: Service) -> list[Route]:
         results = await answers(request, [*futures, *more], limits)
         translated = await joined(pieces, results[: len(futures)])
         result: dict = {"translatedText": translated if several else translated[0]}
-        if given["source"] == "auto":
+        if source == AUTO:
             detected = detected or {"confidence": 0.0, "language": served.languages[0]}
             result["detectedLanguage"] = [detected] * len(texts) if several else detected
         if count:
@@ -126,7 +130,7 @@ def _languages(service: Service) -> list[Route]:
 
 def _files(service: Service) -> list[Route]:
     limits = service.limits
-    file_fields = {"source": Field(TEXT, "auto"), "target": Field(TEXT, ...), "api_key": Field(TEXT, "")}
+    file_fields = {"source": Field(TEXT, AUTO), "target": Field(TEXT, ...), "api_key": Field(TEXT, "")}
 
     async def suggest(request: Request) -> JSONResponse:
         """Refuse suggestions."""
@@ -139,15 +143,14 @@ def _files(service: Service) -> list[Route]:
         name, content, given = await read_upload(request, limits)
         if "target" not in given:
             raise Refused(422, "The field 'target' is missing.")
-        source = given.get("source", "auto")
-        text = await in_background(sample_of, content, name) if source == "auto" else ""
+        source = given.get("source", AUTO).lower()
+        text = await in_background(sample_of, content, name) if source == AUTO else ""
         served, _ = await _translator(service, source, given["target"], text)
         try:
             begun = await uploads.start(served, name, content)
         except InputError as error:
             raise Refused(400, str(error)) from error
-        assert begun.task is not None  # noqa: S101 - for the type checker
-        await begun.task
+        await uploads.finished(begun, request)
         if begun.status != "done":
             raise Refused(400, begun.message)
         return JSONResponse({"translatedFileUrl": str(request.url_for("translated_file", id=begun.id, key=begun.key))})
@@ -166,7 +169,7 @@ def _files(service: Service) -> list[Route]:
 
 async def _translator(service: Service, source: str, target: str, text: str) -> tuple[Served, dict[str, Any]]:
     """Return the translator for two languages and, if the source is `auto`, which one was recognised."""
-    if source.lower() != "auto":
+    if source != AUTO:
         return service.for_languages(source, target), {}
     code, share = await recognised(service, text, target)
     served = service.for_languages(code, target)

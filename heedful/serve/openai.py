@@ -7,16 +7,18 @@ import asyncio
 import base64
 import contextlib
 import json
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.data.sentences import Pieces, gap_after
 from heedful.serve.openapi import Operation
@@ -40,12 +42,25 @@ from heedful.serve.texts import combined, in_background
 
 # Accepted because OpenAI's clients send them, without effect.
 IGNORED = (
-    "user", "store", "metadata", "parallel_tool_calls", "service_tier", "stream_options", "modalities",
+    "user", "store", "metadata", "parallel_tool_calls", "service_tier", "modalities",
 )  # fmt: skip
 # The same, but they would change a text: a `Warning` header names them.
-NOTED = ("frequency_penalty", "presence_penalty", "logit_bias", "suffix", "response_format", "reasoning_effort")
+NOTED = (
+    "frequency_penalty", "presence_penalty", "logit_bias", "suffix", "response_format", "reasoning_effort",
+    "min_tokens", "top_a",  # of other servers
+)  # fmt: skip
 MAX_SEED = 2**32 - 1
 MIN_TEMPERATURE = 1e-4  # below it, the most likely token is drawn anyway
+
+
+class Written(NamedTuple):
+    """A text that was written for a request; a continuation is without its prompt."""
+
+    prompt: str
+    text: str
+    tokens: int
+    is_cut: bool
+    """Whether it ended because of its length."""
 
 
 def routes(service: Service) -> list[Route]:
@@ -68,8 +83,8 @@ class OpenAI:
         writing = {
             "model": Field(TEXT, ...), "max_tokens": Field(WHOLE, None, 1, limits.tokens),
             "max_completion_tokens": Field(WHOLE, None, 1, limits.tokens), "temperature": Field(NUMBER, None, 0, 2),
-            "top_p": Field(NUMBER, None, 1e-6, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
-            "seed": Field(WHOLE, None, 0, MAX_SEED), "stop": Field(TEXTS), "stream": Field(FLAG, False),
+            "top_p": Field(NUMBER, None, 0, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
+            "seed": Field(WHOLE), "stop": Field(TEXTS), "stream": Field(FLAG, False), "stream_options": Field(ANY),
             "top_k": Field(WHOLE, None, 1), "min_p": Field(NUMBER, None, 0, 1),  # of other servers
             "repetition_penalty": Field(NUMBER, None, 0, 10),
         } | {name: Field(ANY, ignored=True, noted=name in NOTED) for name in (*IGNORED, *NOTED)}  # fmt: skip
@@ -77,7 +92,7 @@ class OpenAI:
         self.chat_fields = writing | {"messages": Field(ANY, ...)}
         self.embedding_fields = {
             "model": Field(TEXT, ...), "input": Field(TEXTS, ...), "encoding_format": Field(TEXT, "float"),
-            "dimensions": Field(ANY, ignored=True), "user": Field(ANY, ignored=True),
+            "dimensions": Field(WHOLE), "user": Field(ANY, ignored=True),
         }  # fmt: skip
 
     async def models(self, request: Request) -> Response:
@@ -99,15 +114,15 @@ class OpenAI:
         if given["stream"]:
             if len(prompts) != 1 or given["n"] != 1 or given["echo"]:
                 raise Refused(422, "A stream has one prompt, n = 1 and no echo.")
-            return await _streamed(request, self.service, served, pieces[0], given, _text_chunk)
-        texts = await _write(request, self.service, served, prompts, pieces, given)
+            return await _streamed(request, self.service, served, prompts[0], pieces[0], given, _text_chunk)
+        results = await _write(request, self.service, served, prompts, pieces, given)
         choices = [
-            {"index": index, "text": (prompt if given["echo"] else "") + _until_stop(text, given), "logprobs": None,
-             "finish_reason": _reason(served, text, given)}
-            for index, (prompt, text) in enumerate(texts)
+            {"index": index, "text": (result.prompt if given["echo"] else "") + _until_stop(result.text, given),
+             "logprobs": None, "finish_reason": _reason(result, given)}
+            for index, result in enumerate(results)
         ]  # fmt: skip
         return JSONResponse(
-            _head("text_completion", served) | {"choices": choices, "usage": _usage(served, prompts, texts)}
+            _head("text_completion", served) | {"choices": choices, "usage": _usage(served, prompts, results)}
         )
 
     async def chat_completions(self, request: Request) -> Response:
@@ -121,14 +136,14 @@ class OpenAI:
         if given["stream"]:
             if given["n"] != 1:
                 raise Refused(422, "A stream has n = 1.")
-            return await _streamed(request, self.service, served, pieces, given, _chat_chunk)
-        texts = await _write(request, self.service, served, [prompt], [pieces], given)
+            return await _streamed(request, self.service, served, prompt, pieces, given, _chat_chunk)
+        results = await _write(request, self.service, served, [prompt], [pieces], given)
         choices = [
-            {"index": index, "message": {"role": "assistant", "content": _until_stop(text, given), "refusal": None},
-             "logprobs": None, "finish_reason": _reason(served, text, given)}
-            for index, (_, text) in enumerate(texts)
+            {"index": index, "logprobs": None, "finish_reason": _reason(result, given),
+             "message": {"role": "assistant", "content": _until_stop(result.text, given), "refusal": None}}
+            for index, result in enumerate(results)
         ]  # fmt: skip
-        usage = _usage(served, [prompt], texts)
+        usage = _usage(served, [prompt], results)
         return JSONResponse(_head("chat.completion", served) | {"choices": choices, "usage": usage})
 
     async def embeddings(self, request: Request) -> Response:
@@ -139,6 +154,9 @@ class OpenAI:
         require_texts("input", texts, self.service.limits)
         if given["encoding_format"] not in ("float", "base64"):
             raise Refused(422, "The field 'encoding_format' must be float or base64.")
+        size = served.run.config.model.d_model
+        if given["dimensions"] not in (None, size):
+            raise Refused(422, f"The vectors of {served.name} have {size} dimensions.")
         vectors = await answers(request, self.service.embed(served, texts), self.service.limits)
         sizes = [len(ids) for ids in served.run.tokenizer.encode_batch(texts)]
         tokens, max_tokens = sum(sizes), served.predictor.model.max_length - 2
@@ -177,30 +195,36 @@ def _options(served: Served, given) -> dict[str, Any]:
     """Return the settings of `DecodeConfig` that a request asks for."""
     options: dict[str, Any] = {}
     decode = served.predictor.decode
-    max_tokens = given["max_completion_tokens"] or given["max_tokens"]
-    if max_tokens:
+    if max_tokens := given["max_completion_tokens"] or given["max_tokens"]:
         options["max_length"] = max_tokens
-    temperature = given["temperature"]
-    greedy = temperature is not None and temperature < MIN_TEMPERATURE
-    if not greedy and (temperature or (given["top_p"] or 1) < 1):
-        usual = decode.temperature if decode.sample else 1.0  # OpenAI's default
-        options |= {"sample": True, "beam_size": 1, "temperature": temperature or usual}
-    elif greedy and decode.sample:
-        options["sample"] = False
     if given["repetition_penalty"]:
         options["repetition_penalty"] = given["repetition_penalty"]
-    if options.get("sample", decode.sample):
-        options |= {name: given[name] for name in ("top_p", "top_k", "min_p") if given[name]}
-        options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
+    sample = _samples(given, decode)
+    if sample and not decode.sample:
+        options |= {"sample": True, "beam_size": 1, "temperature": 1.0}  # OpenAI's default
+    elif decode.sample and not sample:
+        options["sample"] = False
+    if sample:
+        options |= {name: given[name] for name in ("temperature", "top_p", "top_k", "min_p") if given[name]}
+        seed = given["seed"]
+        options["seed"] = secrets.randbits(32) if seed is None else seed & MAX_SEED
     if given["n"] > 1 or (not served.task.translates and given["n"] != decode.n_best):
-        options |= {"n_best": given["n"]}
-        if not options.get("sample", decode.sample):
+        options["n_best"] = given["n"]
+        if not sample:
             options["beam_size"] = max(given["n"], decode.beam_size)
     return options
 
 
+def _samples(given, decode: DecodeConfig) -> bool:
+    """Return whether tokens are sampled: as a request asks for, or as the run does."""
+    temperature, top_p = given["temperature"], given["top_p"]
+    if (temperature is not None and temperature < MIN_TEMPERATURE) or top_p == 0:  # only the likeliest token is left
+        return False
+    return bool(temperature or (top_p or 1) < 1 or decode.sample)
+
+
 async def _write(request, service, served, prompts, pieces, given):
-    """Return a list of (prompt, text), one for each result; `pieces` are those of each prompt."""
+    """Return the `Written` of each result; `pieces` are those of each prompt."""
     options = _options(served, given)
     if served.task.translates:
         results = iter(await answers(request, _queue_translations(service, served, pieces, options), service.limits))
@@ -208,17 +232,17 @@ async def _write(request, service, served, prompts, pieces, given):
 
         def written():
             return [
-                (prompt, _joined(served, each, texts, max_length))
+                _counted(served, prompt, _joined(served, each, texts, max_length), max_length)
                 for prompt, each in zip(prompts, pieces, strict=True)
                 for texts in combined([next(results) for _ in each.texts], given["n"])
             ]
 
         return await in_background(written) if any(each.joined for each in pieces) else written()
-    candidates_of = await answers(request, service.generate(served, prompts, **options), service.limits)
+    continuations_of = await answers(request, service.generate(served, prompts, **options), service.limits)
     return [
-        (prompt, candidate.text[len(prompt) :])
-        for prompt, candidates in zip(prompts, candidates_of, strict=True)
-        for candidate in candidates
+        Written(prompt, each.text, each.tokens, each.is_cut)
+        for prompt, continuations in zip(prompts, continuations_of, strict=True)
+        for each in continuations
     ]
 
 
@@ -249,14 +273,18 @@ def _until_stop(text, given):
     return text[: min([text.index(stop) for stop in stops if stop and stop in text], default=len(text))]
 
 
-def _reason(served, text, given):
-    """Return why a text ends: `length` if it has as many tokens as the request allows, otherwise `stop`."""
-    max_tokens = given["max_completion_tokens"] or given["max_tokens"]
-    whole = _until_stop(text, given) == text
-    return "length" if max_tokens and whole and len(served.run.target_tokenizer.encode(text)) >= max_tokens else "stop"
+def _counted(served, prompt, text, max_length):
+    """Return a `Written`, by counting the tokens of its text."""
+    tokens = len(served.run.target_tokenizer.encode(text))
+    return Written(prompt, text, tokens, max_length is not None and tokens >= max_length)
 
 
-async def _streamed(request, service, served, pieces, given, chunk) -> Response:
+def _reason(result, given):
+    """Return why a text ends: `length` if it was cut off because of its length, `stop` otherwise."""
+    return "length" if result.is_cut and _until_stop(result.text, given) == result.text else "stop"
+
+
+async def _streamed(request, service, served, prompt, pieces, given, chunk) -> Response:
     """Return the stream of a text as server-sent events: as it is written, or at once if markup has to be restored."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
@@ -271,7 +299,8 @@ async def _streamed(request, service, served, pieces, given, chunk) -> Response:
         # Queued before the response starts, so that a full queue is answered with a status of its own.
         first = _Stream(service, served, pieces.texts[0], options)
         texts = _as_written(service, served, pieces, options, first)
-    events = _events(texts, served, given, chunk, service.limits)
+    max_length = options.get("max_length") if served.task.translates else served.predictor.max_tokens(**options)
+    events = _events(texts, served, prompt, given, chunk, max_length, service.limits)
     return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
@@ -283,22 +312,22 @@ async def _as_written(service, served, pieces, options, stream) -> AsyncIterator
     """Yield the results of pieces as they are written; `stream` is that of the first piece."""
     left = options.get("max_length")
     try:
-        for number, text in enumerate(pieces.texts):
-            if number:
+        for number, text in enumerate(pieces.texts, start=1):
+            if number > 1:
                 if left is not None:
                     left -= len(served.run.target_tokenizer.encode(stream.written))
                     if left <= 0:
                         return
                     options["max_length"] = left
-                yield gap_after(stream.written, pieces.gaps[number - 1])
-                stream = _Stream(service, served, text, options)
+                yield gap_after(stream.written, pieces.gaps[number - 2])
+                stream = _Stream(service, served, text, options, number)
             async for written in stream.pieces():
                 yield written
     finally:
         stream.future.cancel()  # frees the slot if the client has left
 
 
-async def _events(texts, served, given, chunk, limits) -> AsyncIterator[str]:
+async def _events(texts, served, prompt, given, chunk, max_length, limits) -> AsyncIterator[str]:
     """Yield the events of a text that is written in parts, with its end, or with the error that ended it."""
     head, written = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", served), ""
     try:
@@ -306,7 +335,10 @@ async def _events(texts, served, given, chunk, limits) -> AsyncIterator[str]:
             async for text in texts:
                 written += text
                 yield _event(head | {"choices": [chunk(text, None)]})
-        yield _event(head | {"choices": [chunk("", _reason(served, written, given))]})
+        result = _counted(served, prompt, written, max_length)
+        yield _event(head | {"choices": [chunk("", _reason(result, given))]})
+        if (given["stream_options"] or {}).get("include_usage"):
+            yield _event(head | {"choices": [], "usage": _usage(served, [result.prompt], [result])})
         yield "data: [DONE]\n\n"
     except InputError as error:
         yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
@@ -320,11 +352,11 @@ async def _events(texts, served, given, chunk, limits) -> AsyncIterator[str]:
 class _Stream:
     """The continuation, or the translation, of one text, as it is written."""
 
-    def __init__(self, service, served, text, options):
+    def __init__(self, service, served, text, options, number=1):
         loop, self.written = asyncio.get_running_loop(), ""
         self._queue = asyncio.Queue[str | None]()
         self.future = service.stream(
-            served, text, lambda piece: loop.call_soon_threadsafe(self._queue.put_nowait, piece), **options
+            served, text, lambda piece: loop.call_soon_threadsafe(self._queue.put_nowait, piece), number, **options
         )
         self.future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._queue.put_nowait, None))
 
@@ -363,9 +395,9 @@ def _model(served):
             "owned_by": "heedful", "task": served.task.name}  # fmt: skip
 
 
-def _usage(served, prompts, texts):
+def _usage(served, prompts, results):
     read = sum(map(len, served.run.source_tokenizer.encode_batch(prompts)))
-    written = sum(map(len, served.run.target_tokenizer.encode_batch([text for _, text in texts])))
+    written = sum(result.tokens for result in results)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 

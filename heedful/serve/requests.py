@@ -247,7 +247,7 @@ async def answers(request: Request, futures: Sequence[concurrent.futures.Future]
     """
     waiting = [asyncio.wrap_future(future) for future in futures]
     results = asyncio.gather(*waiting, return_exceptions=True)
-    left = asyncio.ensure_future(_has_left(request.receive))
+    left = asyncio.ensure_future(has_left(request.receive))
     try:
         done, _ = await asyncio.wait({results, left}, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
         if results not in done:
@@ -268,6 +268,7 @@ async def answers(request: Request, futures: Sequence[concurrent.futures.Future]
     return answered
 
 
-async def _has_left(receive: Callable[[], Awaitable[Any]]):
+async def has_left(receive: Callable[[], Awaitable[Any]]) -> Any:
+    """Wait until the client of a request leaves."""
     while (await receive())["type"] != "http.disconnect":
         pass

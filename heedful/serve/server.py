@@ -18,6 +18,7 @@ from heedful.config import DecodeConfig
 from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
 from heedful.core.processors import cores
+from heedful.core.stop_signals import ending_signals
 from heedful.runs.run import Run, by_name
 from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
@@ -26,6 +27,7 @@ from heedful.serve.service import Served, Service
 
 GRACE = 0.5  # seconds between a signal and the end of listening
 HEADER_SECONDS = 10.0  # time limit for all headers of a request to arrive
+STALLED_SECONDS = 60.0  # after which a client that reads nothing of its answer is given up
 BACKLOG = 2048  # connections that may wait to be accepted
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -94,7 +96,10 @@ def _predictor(run, decode, engine):
 
 
 def serve(service: Service, options: Options, report: Callable[[str], Any] = print) -> int:
-    """Answer requests until a signal comes; then answer those that were accepted. Return the exit code."""
+    """Answer requests until a signal comes; then answer those that were accepted.
+
+    Return the exit code: 1 if some were not answered. Threads that still compute may be alive then.
+    """
     listening = _listen(options.host, options.port)
     address = listening.getsockname()
     host = f"[{options.host}]" if ":" in options.host.strip("[]") and options.host[0] != "[" else options.host
@@ -104,12 +109,13 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
     report(f"serving {', '.join(service.runs)} on http://{host}:{address[1]}")
     with _frozen_objects():
         asyncio.run(server.serve(sockets=[listening]))
-    report(f"stopped: {monitor.answered} requests were answered")
-    deadline = time.monotonic() + (0.0 if server.force_exit else options.drain_seconds)
+    unanswered = f", {server.unanswered} were not" if server.unanswered else ""
+    report(f"stopped: {monitor.answered - server.unanswered} requests were answered{unanswered}")
+    deadline = 0.0 if server.force_exit else server.stop_at + options.drain_seconds
     drained = [served.engine.drained(deadline - time.monotonic()) for served in service.runs.values()]
     for served in service.runs.values():
-        served.engine.stop()
-    return 0 if all(drained) else 1
+        served.engine.stop(max(0.0, deadline - time.monotonic()))
+    return 1 if server.unanswered or not all(drained) else 0
 
 
 @contextlib.contextmanager
@@ -139,7 +145,7 @@ def uvicorn_config(app: Any, drain_seconds: float) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Stops on SIGINT and SIGTERM as uvicorn does, but first lets clients know, and leaves the exit code to us.
+    """Stops on SIGINT, SIGTERM and SIGHUP as uvicorn does, but first lets clients know, and leaves the exit code to us.
 
     For `GRACE` seconds every answer closes its connection, so that no client sends a request on a connection that is
     about to be closed.
@@ -148,27 +154,42 @@ class _Server(uvicorn.Server):
     def __init__(self, config, monitor, report):
         super().__init__(config)
         self.monitor, self.report = monitor, report
-        self._stop_at = float("inf")
-        self._waiting: dict[Any, tuple[Any, float]] = {}  # by connection: its last request, and since when it waits
+        self.stop_at = float("inf")
+        self.unanswered = 0  # requests that were given up when the server stopped
+        self._stop_reported = False
+        # By connection: its last request, the bytes that its client has not read yet, and since when both are the same.
+        self._waiting: dict[Any, tuple[Any, int, float]] = {}
 
     async def on_tick(self, counter: int) -> bool:
         self._close_unfinished()
-        if time.monotonic() >= self._stop_at:
+        if self.monitor.service.draining and not self._stop_reported:
+            self._stop_reported = True  # here, since a signal may interrupt another print
+            self.report("stopping: accepted requests are answered first; once more to stop at once")
+        if time.monotonic() >= self.stop_at:
             self.should_exit = True
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self.unanswered = len(self.server_state.tasks)
+
     def _close_unfinished(self):
-        """Close connections whose next request has not arrived in time; uvicorn waits for its headers without end."""
+        """Close connections whose next request, or whose client's reading of an answer, makes no progress.
+
+        uvicorn waits for the headers of a request without end.
+        """
         now, before = time.monotonic(), self._waiting
         self._waiting = {}
         for connection in list(self.server_state.connections):
             request = getattr(connection, "cycle", None)  # the last one whose headers are complete
-            if request is None or request.response_complete:
-                known, since = before.get(connection, (request, now))
-                since = since if known is request else now
-                self._waiting[connection] = request, since
-                if now - since > HEADER_SECONDS and connection.transport:
-                    connection.transport.abort()
+            if not connection.transport or not (request is None or request.response_complete):
+                continue
+            unread = connection.transport.get_write_buffer_size()
+            *known, since = before.get(connection, (request, unread, now))
+            since = since if known == [request, unread] else now
+            self._waiting[connection] = request, unread, since
+            if now - since > (STALLED_SECONDS if unread else HEADER_SECONDS):
+                connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -177,10 +198,9 @@ class _Server(uvicorn.Server):
                 self.should_exit = self.force_exit = True
                 return
             self.monitor.service.draining = True
-            self._stop_at = time.monotonic() + GRACE
-            self.report("stopping: accepted requests are answered first; once more to stop at once")
+            self.stop_at = time.monotonic() + GRACE
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, *ending_signals())}
         try:
             yield
         finally:
@@ -211,7 +231,8 @@ def read_keys(path: Path) -> tuple[str, ...]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read the API keys in {path}: {error}.") from error
-    keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    stripped = [line.strip() for line in lines]
+    keys = tuple(line for line in stripped if line and not line.startswith("#"))
     if not keys:
         raise InputError(f"{path} has no API key.")
     return keys

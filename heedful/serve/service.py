@@ -112,12 +112,14 @@ class Service:
         return all_accepted(functools.partial(served.engine.translate, text) for each in pieces for text in each.texts)
 
     def candidates(
-        self, served: Served, pieces: Sequence[Pieces], first: bool = False, further: bool = False, **options: Any
-    ) -> list[concurrent.futures.Future]:
+        self, served: Served, pieces: Sequence[Pieces], first: bool = False, further: bool = False, number: int = 1,
+        **options: Any,
+    ) -> list[concurrent.futures.Future]:  # fmt: skip
         """Queue the pieces of texts for their translations by other settings, all or none.
 
-        The result of a piece is the list of its `ScoredText`s, or the `first` one. Samples depend on the place of a
-        piece in its request, not on what else is computed. `further`: see `Engine.translate`.
+        The result of a piece is the list of its `ScoredText`s, or the `first` one. Samples depend on the number of a
+        piece in its request, that of the first one being `number`, not on what else is computed. `further`: see
+        `Engine.translate`.
         """
 
         def compute(numbered):
@@ -129,7 +131,7 @@ class Service:
         texts = (text for each in pieces for text in each.texts)
         return all_accepted(
             (functools.partial(served.engine.compute, "candidates", numbered, compute, *key)
-             for numbered in enumerate(texts, start=1)), further,
+             for numbered in enumerate(texts, start=number)), further,
         )  # fmt: skip
 
     def alternatives(self, served: Served, pieces: Sequence[Pieces], count: int) -> list[concurrent.futures.Future]:
@@ -138,11 +140,11 @@ class Service:
         return self.candidates(served, pieces, further=True, beam_size=width, n_best=count, sample=False)
 
     def generate(self, served: Served, prompts: Sequence[str], **options: Any) -> list[concurrent.futures.Future]:
-        """Queue prompts for their continuations, all or none; results are lists of `ScoredText`, with the prompt."""
+        """Queue prompts for their continuations, all or none; results are lists of `Continuation`."""
 
         def compute(numbered):
             numbers, group = zip(*numbered, strict=True)
-            return served.predictor.predict(group, scored=True, numbers=numbers, **options)
+            return served.predictor.continuations(group, numbers=numbers, **options)
 
         key = sorted(options.items())
         return all_accepted(
@@ -151,28 +153,31 @@ class Service:
         )
 
     def stream(
-        self, served: Served, text: str, send: Callable[[str], Any], **options: Any
+        self, served: Served, text: str, send: Callable[[str], Any], number: int = 1, **options: Any
     ) -> concurrent.futures.Future:
         """Queue a text whose result is passed to `send` piece by piece, from another thread.
 
         A result that is not None has the whole text; its end may not have been passed on. Engines that write no text
-        piece by piece pass on nothing.
+        piece by piece pass on nothing. `number` is that of the text in its request, on which a sample depends; a text
+        after the first is of an accepted request.
         """
-        if served.engine.in_slots and not options and served.predictor.decode.beam_size == 1:
-            return accepted(lambda: served.engine.translate(text, following(served.predictor.target_tokenizer, send)))
+        engine, further = served.engine, number > 1
+        if engine.in_slots and not options and served.predictor.decode.beam_size == 1:
+            follow = following(served.predictor.target_tokenizer, send)
+            return accepted(lambda: engine.translate(text, follow, further))
         if not hasattr(served.predictor, "stream_tokens"):
-            return self.candidates(served, [Pieces([text], [], [])], first=True, **options)[0]
+            return self.candidates(served, [Pieces([text], [], [])], True, further, number, **options)[0]
 
         ended = threading.Event()
 
         def compute(texts):
-            for piece in served.predictor.stream_tokens(texts[0], **options):
+            for piece in served.predictor.stream_tokens(texts[0], number=number, **options):
                 if ended.is_set():  # the client has left
                     break
                 send(piece)
             return [None]
 
-        future = accepted(lambda: served.engine.compute("stream", text, compute, id(send)))
+        future = accepted(lambda: engine.compute("stream", text, compute, id(send), further=further))
         future.add_done_callback(lambda _: ended.set())
         return future
 

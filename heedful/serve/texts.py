@@ -20,6 +20,8 @@ from heedful.serve.requests import Refused
 from heedful.serve.service import Served, Service
 
 SAMPLE = 20  # texts of a document by which its language is recognised
+RECOGNITION_LENGTH = 1000  # characters of the texts of a request by which their language is recognised
+SHORT = 2000  # characters of texts that are read without delay for other requests
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,13 @@ def pieces_of(
 async def pieces_of_all(
     served: Served, texts: Sequence[str], markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
 ) -> list[Pieces]:
-    """Return the pieces of several texts; reading markup takes a moment, and does not block other requests."""
-    if markup.form or glossary:
-        return await in_background(lambda: [pieces_of(served, text, markup, glossary, **options) for text in texts])
-    return [pieces_of(served, text, **options) for text in texts]
+    """Return the pieces of several texts; what takes a moment to read does not block other requests."""
+
+    def read():
+        return [pieces_of(served, text, markup, glossary, **options) for text in texts]
+
+    at_once = not (markup.form or glossary or served.predictor.glossary) and sum(map(len, texts)) <= SHORT
+    return read() if at_once else await in_background(read)
 
 
 async def recognised(service: Service, text: str, target: str) -> tuple[str | None, float]:
@@ -75,6 +80,19 @@ async def recognised(service: Service, text: str, target: str) -> tuple[str | No
     several = len(set(sources)) > 1
     ranked = await in_background(detect_languages, text, sources) if several else detect_languages(text, sources)
     return next(iter(ranked), (None, 0.0))
+
+
+async def sample_of_texts(texts: Sequence[str], markup: Markup = PLAIN) -> str:
+    """Return the beginning of the texts of a request, without their markup, for `recognised`."""
+    sample = ""
+    for text in texts:
+        if markup.form:
+            replacements = await in_background(html_replacements, text, protection_of(()), markup.hidden)
+            text = " ".join(each.text for each in replacements.texts)
+        sample += text + "\n"
+        if len(sample) >= RECOGNITION_LENGTH:
+            break
+    return sample[:RECOGNITION_LENGTH]
 
 
 def sample_of(content: bytes, name: str) -> str:

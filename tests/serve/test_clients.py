@@ -105,6 +105,37 @@ def test_openai_chat_and_its_stream(openai, translator, want):
     assert len(chunks) > 2
 
 
+def test_the_sample_of_a_stream_is_that_of_a_whole_answer(openai):
+    """Guards against a stream that drew every line with the numbers of the first."""
+    options = {"model": "run", "prompt": "o gato bebe\no gato bebe", "temperature": 1.5, "seed": 7}
+    whole = openai.completions.create(**options).choices[0].text
+    first, second = whole.split("\n")
+    assert first != second
+    chunks = openai.completions.create(**options, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole
+
+
+def test_the_end_and_the_usage_of_a_text_are_reported(openai):
+    """Guards clients that continue a text that was cut off, also by the default length of the run."""
+    cut = openai.completions.create(model="writer", prompt="o", temperature=1.5, seed=1, max_tokens=7)
+    assert (cut.choices[0].finish_reason, cut.usage.completion_tokens) == ("length", 7)
+    options = {"model": "writer", "prompt": "o", "temperature": 0}
+    whole = openai.completions.create(**options)
+    assert (whole.choices[0].finish_reason == "length") == (whole.usage.completion_tokens == 200)
+    *chunks, last = openai.completions.create(**options, stream=True, stream_options={"include_usage": True})
+    assert (last.choices, last.usage.completion_tokens) == ([], whole.usage.completion_tokens)
+    assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+
+
+def test_legal_values_of_openai_are_accepted(openai, client):
+    greedy = openai.completions.create(model="writer", prompt="o", max_tokens=5, temperature=0).choices[0].text
+    assert openai.completions.create(model="writer", prompt="o", max_tokens=5, top_p=0).choices[0].text == greedy
+    assert openai.completions.create(model="writer", prompt="o", max_tokens=5, temperature=1, seed=-1).choices
+    fields = {"model": "writer", "prompt": "o", "max_tokens": 5, "min_tokens": 2}  # of other servers
+    answer = client.post("/v1/completions", json=fields)
+    assert (answer.status_code, answer.headers["warning"]) == (200, '299 heedful "ignored: min_tokens"')
+
+
 def test_openai_streams_a_language_model(openai, runs):
     chunks = list(openai.completions.create(model="writer", prompt="o gato", max_tokens=6, temperature=0, stream=True))
     assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, "length"]
@@ -113,12 +144,18 @@ def test_openai_streams_a_language_model(openai, runs):
 
 
 def test_openai_embeddings(openai, runs):
+    import openai as package
+
     found = openai.embeddings.create(model="filler", input=["o gato bebe", "a vaca"])
     vectors = np.array([item.embedding for item in found.data])  # sent as base64
     want = load(runs / "filler").embed(["o gato bebe", "a vaca"])
     np.testing.assert_allclose(vectors, want, atol=1e-5)
     as_numbers = openai.embeddings.create(model="filler", input="o gato bebe", encoding_format="float")
     np.testing.assert_allclose(as_numbers.data[0].embedding, want[0], atol=1e-5)
+    size = len(want[0])
+    assert openai.embeddings.create(model="filler", input="o gato", dimensions=size)
+    with pytest.raises(package.UnprocessableEntityError, match=f"{size} dimensions"):
+        openai.embeddings.create(model="filler", input="o gato", dimensions=size // 2)
 
 
 def test_openai_errors_reach_the_client(openai):

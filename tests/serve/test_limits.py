@@ -12,17 +12,25 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from heedful.cli import main
 from heedful.config.languages import languages_of
+from heedful.config.protected import protection_of
+from heedful.data.document_formats.document import Document
 from heedful.data.sentences import Pieces, pieces_of_text
-from heedful.serve.engine import Engine
+from heedful.decoding.slot_search import SOURCE_LENGTH
+from heedful.inference.predictor import ScoredText
+from heedful.serve.app import build_app
+from heedful.serve.engine import Engine, Sentence
 from heedful.serve.requests import Limits, Refused
-from heedful.serve.server import read_keys
+from heedful.serve.server import LOCAL, _Server, read_keys, uvicorn_config
 from heedful.serve.service import Served, Service, all_or_none
+from heedful.serve.uploads import Uploads, translated_document
+from tests.conftest import quiet
 from tests.serve.conftest import completed, running
 
 pytestmark = pytest.mark.any_backend
@@ -95,12 +103,17 @@ def test_allowed_origins_may_use_the_server(service):
         )
         assert preflight.headers["access-control-allow-origin"] == origin
         assert "DELETE" in preflight.headers["access-control-allow-methods"]  # glossaries can be deleted
+        asked = "authorization, content-type, x-stainless-os"  # as OpenAI's client for JavaScript
+        preflight = httpx.options(
+            f"{address}/v1/completions", headers={"origin": origin, "access-control-request-headers": asked}
+        )
+        assert preflight.headers["access-control-allow-headers"] == asked
         answer = httpx.post(f"{address}/translate", json=TRANSLATE, headers={"origin": origin})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
 
 
 def test_keys(service, tmp_path):
-    (tmp_path / "keys").write_text("# ours\nsecret-1\n\nsecret-2\n", encoding="utf-8")
+    (tmp_path / "keys").write_text("# ours\nsecret-1\n  # theirs\n\nsecret-2\n", encoding="utf-8")
     with running(service, keys=read_keys(tmp_path / "keys")) as address:
         assert httpx.post(f"{address}/translate", json=TRANSLATE).status_code == 403
         for header in ("Bearer secret-2", "DeepL-Auth-Key secret-1"):
@@ -118,7 +131,9 @@ def test_a_key_in_a_field_as_libretranslate_sends_it(service, tmp_path):
         assert client.post("/translate", json=TRANSLATE | {"api_key": "secret"}).status_code == 200
         assert client.post("/translate", data=TRANSLATE | {"api_key": "secret"}).status_code == 200
         assert client.post("/detect", json={"q": "o gato", "api_key": "secret"}).status_code == 200
-        for wrong in ({}, {"api_key": "secre"}, {"api_key": None}, {"api_key": ["secret"]}):
+        spelt = {"content": b'{"q": "a", "target": "en", "api_key": "\\ud800"}'}
+        assert client.post("/translate", headers={"content-type": "application/json"}, **spelt).status_code == 403
+        for wrong in ({}, {"api_key": "secre"}, {"api_key": None}, {"api_key": ["secret"]}, {"api_key": "# theirs"}):
             assert client.post("/translate", json=TRANSLATE | wrong).status_code == 403
         assert client.post("/translate", json=TRANSLATE, headers={"authorization": "Bearer x"}).status_code == 401
         assert client.post("/translate_file", **form).status_code == 403
@@ -158,7 +173,7 @@ class Slow:
     def pieces(self, text, glossary=None):
         return pieces_of_text(text, lambda line, name: Pieces([line], [], []))
 
-    def translate_pieces(self, texts, warn=None, **options):
+    def translate_pieces(self, texts, warn=None, *_, **options):
         self.asked.append(list(texts))
         self.go.wait(20)
         return [[type("T", (), {"text": text, "score": 0.0})] for text in texts]
@@ -264,6 +279,103 @@ def test_stopping_cancels_what_waits(slow):
     assert all(future.cancelled() for future in waiting)
 
 
+def test_the_further_texts_of_a_stream_are_accepted(slow):
+    """Guards against streams that broke off in the middle when the queue had become full."""
+    predictor, engine, service = slow
+    [one] = service.runs.values()
+    futures = [engine.translate(f"{number}") for number in range(3)]
+    with pytest.raises(Refused):
+        service.stream(one, "first", print)
+    further = service.stream(one, "second", print, 2)
+    predictor.go.set()
+    assert further.result(5).text == "second"
+    assert [future.result(5).text for future in futures] == ["0", "1", "2"]
+
+
+def test_documents_leave_half_of_the_queue_to_others(slow, monkeypatch):
+    """Guards against two documents that filled it: only the texts of a document were counted, not its sentences."""
+    predictor, engine, service = slow
+    [one] = service.runs.values()
+    monkeypatch.setattr("heedful.serve.uploads.WINDOW", 2)
+    monkeypatch.setattr("heedful.serve.uploads.RETRY_SECONDS", 0.01)
+    engine.limit, pending = 8, []
+    monkeypatch.setattr(predictor, "translate_pieces", lambda texts, warn: (
+        pending.append(engine.pending) or [[ScoredText(text, 0.0)] for text in texts]
+    ))  # fmt: skip
+    predictor.pieces_of_texts = lambda part, glossary: [Pieces(list("abcdefg"), [" "] * 6, []) for _ in part.texts]
+    document = Document(["a"] * 3, lambda results: " ".join(results).encode())
+
+    async def three():
+        return await asyncio.gather(*(translated_document(service, one, document) for _ in range(3)))
+
+    assert completed(three()) == [b"a b c d e f g a b c d e f g a b c d e f g"] * 3
+    assert max(pending) <= engine.limit // 2 + 2
+
+
+def test_a_document_whose_client_has_left_is_forgotten(slow):
+    predictor, engine, service = slow
+    predictor.reader = SimpleNamespace(protection=protection_of(()))
+    predictor.pieces_of_texts = lambda part, glossary: [Pieces(["a"], [], []) for _ in part.texts]
+    with running(service) as address:
+        form = {"data": {"target": "en", "source": "pt"}, "files": {"file": ("a.html", b"<p>o gato</p>")}}
+        with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=address, timeout=0.5) as client:
+            client.post("/translate_file", **form)
+        end = time.monotonic() + 10
+        while engine.pending and time.monotonic() < end:
+            time.sleep(0.01)
+        assert engine.pending == 0
+
+
+def test_a_document_beyond_the_limit_waits_for_one_to_be_finished(slow, monkeypatch):
+    """Guards against documents that were dropped while they were translated."""
+    predictor, _, service = slow
+    predictor.reader = SimpleNamespace(protection=protection_of(()))
+    predictor.pieces_of_texts = lambda part, glossary: [Pieces(["a"], [], []) for _ in part.texts]
+    monkeypatch.setattr(Uploads, "LIMIT", 1)
+    form = {"data": {"target_lang": "en", "source_lang": "pt"}, "files": {"file": ("a.html", b"<p>o gato</p>")}}
+    with running(service) as address, httpx.Client(base_url=address, timeout=20) as client:
+        first = client.post("/v2/document", **form).json()
+        assert client.post("/v2/document", **form).status_code == 429
+        predictor.go.set()
+        key = {"document_key": first["document_key"]}
+        while client.post(f"/v2/document/{first['document_id']}", json=key).json()["status"] != "done":
+            time.sleep(0.01)
+        assert client.post("/v2/document", **form).status_code == 200
+        assert client.post(f"/v2/document/{first['document_id']}", json=key).status_code == 404
+
+
+def test_requests_that_are_given_up_when_the_server_stops_are_counted(slow):
+    """Guards the exit code: a request that is given up leaves no text in the queue."""
+    _, engine, service = slow
+    app, monitor = build_app(service, LOCAL)
+    server = _Server(uvicorn_config(app, 1), monitor, quiet)
+    server.capture_signals = contextlib.nullcontext  # signals are for the main thread
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/translate"
+        asking = threading.Thread(target=lambda: httpx.post(address, json=TRANSLATE, timeout=20))
+        asking.start()
+        while not engine.pending:
+            time.sleep(0.01)
+        server.should_exit = True
+        thread.join()
+        asking.join()
+    assert server.unanswered == 1
+
+
+def test_a_few_sentences_get_the_search_with_few_slots():
+    """Guards against the third of four sentences in the large search, which then runs beside the small one."""
+    engine = Engine(Slow())
+    searches = [SimpleNamespace(free=slots, slots=slots) for slots in (4, 48, 4)]
+    for lengths, want in (([5] * 4, [4, 0, 0]), ([5] * 5, [0, 5, 0]), ([5, SOURCE_LENGTH, 5], [2, 0, 1])):
+        engine._sentences.extend(Sentence([7] * length) for length in lengths)
+        assert [len(admitted) for admitted in engine._take_sentences(searches)] == want
+    engine._sentences.extend(Sentence([7] * SOURCE_LENGTH) for _ in range(6))
+    assert [len(admitted) for admitted in engine._take_sentences(searches)] == [0, 0, 4]
+    assert len(engine._sentences) == 2
+
+
 def test_a_client_that_leaves_frees_its_place(slow):
     _predictor, engine, service = slow
     with running(service) as address:
@@ -311,6 +423,38 @@ def test_unfinished_headers_are_not_awaited_forever(client, address, monkeypatch
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1000) == b""
     assert client.get("/livez").status_code == 200
+
+
+def test_a_slow_download_arrives_whole(client, address, monkeypatch):
+    """Guards against answers that were cut off, because the time for the next request counted from when it was sent."""
+    monkeypatch.setattr("heedful.serve.server.HEADER_SECONDS", 0.2)
+    page = b"<p>o gato</p><pre>" + b"0123456789 " * 800_000 + b"</pre>"
+    answer = client.post("/translate_file", files={"file": ("a.html", page)}, data={"target": "en"})
+    path = httpx.URL(answer.json()["translatedFileUrl"]).raw_path.decode()
+    with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=20) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        time.sleep(1)
+        head, _, content = connection.recv(10_000).partition(b"\r\n\r\n")
+        size = int(re.search(rb"content-length: (\d+)", head)[1])
+        assert size > 8_000_000
+        while len(content) < size and (more := connection.recv(1_000_000)):
+            content += more
+    assert content.endswith(b"</pre>")
+
+
+def test_a_client_that_reads_nothing_is_given_up(client, address, monkeypatch):
+    monkeypatch.setattr("heedful.serve.server.STALLED_SECONDS", 0.2)
+    page = b"<p>o gato</p><pre>" + b"0123456789 " * 800_000 + b"</pre>"
+    answer = client.post("/translate_file", files={"file": ("a.html", page)}, data={"target": "en"})
+    path = httpx.URL(answer.json()["translatedFileUrl"]).raw_path.decode()
+    with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=20) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        time.sleep(1)
+        with contextlib.suppress(ConnectionResetError):
+            size = 0
+            while more := connection.recv(1_000_000):
+                size += len(more)
+            assert size < len(page)
 
 
 class PanicException(BaseException):
@@ -395,8 +539,15 @@ def test_noise_is_refused_and_the_server_lives(client, service):
     assert all(one.engine.pending == 0 for one in service.runs.values())
 
 
-def test_a_signal_drains_the_server(runs):
-    """Under load, SIGTERM: every accepted request is answered, no new one is, and the exit code is 0."""
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.slow)])
+def test_a_signal_drains_the_server(name, runs):
+    """Under load: every accepted request is answered, no new one is, and the exit code is 0.
+
+    With SIGHUP, nobody reads the server's standard output: what it prints must not end it.
+    """
+    number = getattr(signal, name, None)
+    if number is None or signal.getsignal(number) == signal.SIG_IGN:
+        pytest.skip(f"no {name} here: this is Windows, or nohup")
     command = [
         sys.executable,
         "-m",
@@ -412,6 +563,8 @@ def test_a_signal_drains_the_server(runs):
     ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
     port = int(re.search(r":(\d+)$", server.stdout.readline().strip())[1])
+    if name == "SIGHUP":
+        server.stdout.close()
 
     async def requests():
         answered = 0
@@ -429,15 +582,16 @@ def test_a_signal_drains_the_server(runs):
 
             asking = [asyncio.create_task(ask()) for _ in range(16)]
             await asyncio.sleep(2)
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(number)
             await asyncio.gather(*asking)
         return answered
 
     answered = completed(requests())
-    said, _ = server.communicate(timeout=20)
+    if name == "SIGTERM":
+        said, _ = server.communicate(timeout=20)
+        assert f"stopped: {answered} requests were answered" in said  # all that it accepted reached their clients
     assert answered > 16
-    assert f"stopped: {answered} requests were answered" in said  # all that the server accepted reached their clients
-    assert server.returncode == 0
+    assert server.wait(timeout=20) == 0
 
 
 def test_without_the_extra_the_command_says_what_to_install(runs, monkeypatch, capsys):

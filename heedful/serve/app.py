@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heedful.core.errors import InputError
-from heedful.serve import deepl, libretranslate, openai, pages
+from heedful.serve import deepl, huggingface, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
 from heedful.serve.openapi import openapi_route
 from heedful.serve.requests import KEY_CHECK, Refused, warnings_of
@@ -39,7 +39,7 @@ def build_app(
     """
     monitor, service.needs_key = Monitor(service), bool(keys)
     routes = [*monitor.routes(), *libretranslate.routes(service), *deepl.routes(service), *openai.routes(service)]
-    routes += pages.routes(service)
+    routes += [*huggingface.routes(service), *pages.routes(service)]
     routes.append(openapi_route(routes[:], bool(keys)))
     app: Any = Starlette(routes=routes, exception_handlers={
         Refused: _refused, InputError: _bad_input, HTTPException: _http_error, Exception: _failed,
@@ -51,26 +51,28 @@ def build_app(
 def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
     """Return `app` after the checks of Host, Origin and key."""
 
+    def refusal_of(request: Request) -> Response | None:
+        """Return the answer to a request that `app` does not get."""
+        path, origin = request.scope["path"], request.headers.get("origin")  # that of `url` depends on the Host header
+        if "*" not in hosts and _host(request.headers.get("host", "")) not in hosts:
+            return _error(403, "This server does not answer for that host name: see --allowed-host.", path=path)
+        if origin and origin not in origins and not _is_own(origin.partition("://")[2], request, hosts):
+            return _error(403, "Web pages of other origins may not use this server: see --cors.", path=path)
+        if request.method == "OPTIONS" and origin:
+            return Response(status_code=204)
+        if not keys or path in OPEN or path.startswith(libretranslate.DOWNLOADS) or _has_key(request, keys):
+            return None
+        if path in libretranslate.KEY_IN_BODY and "authorization" not in request.headers:
+            request.scope.setdefault("state", {})[KEY_CHECK] = functools.partial(_is_key, keys)
+            return None
+        return _without_key(path)
+
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        request, path = Request(scope, receive), scope["path"]
-        refusal: Response | None = None
-        origin = request.headers.get("origin")
-        if "*" not in hosts and _host(request.headers.get("host", "")) not in hosts:
-            refusal = _error(403, "This server does not answer for that host name: see --allowed-host.", path=path)
-        elif origin and origin not in origins and not _is_own(origin.partition("://")[2], request, hosts):
-            refusal = _error(403, "Web pages of other origins may not use this server: see --cors.", path=path)
-        elif request.method == "OPTIONS" and origin:
-            refusal = Response(status_code=204)
-        elif (
-            keys and path not in OPEN and not path.startswith(libretranslate.DOWNLOADS) and not _has_key(request, keys)
-        ):
-            if path in libretranslate.KEY_IN_BODY and "authorization" not in request.headers:
-                scope.setdefault("state", {})[KEY_CHECK] = functools.partial(_is_key, keys)
-            else:
-                refusal = _without_key(path)
+        request = Request(scope, receive)
+        refusal, origin = refusal_of(request), request.headers.get("origin")
         allowed = [(b"x-content-type-options", b"nosniff")]
         if origin and origin in origins:
             allowed += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),

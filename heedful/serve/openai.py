@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
-from heedful.data.sentences import Pieces, gap_after
+from heedful.data.sentences import gap_after
 from heedful.serve.openapi import Operation
 from heedful.serve.requests import (
     ANY,
@@ -33,6 +33,7 @@ from heedful.serve.requests import (
     Refused,
     answers,
     note_cut,
+    note_truncated,
     read_fields,
     require_encodable,
     require_texts,
@@ -158,12 +159,9 @@ class OpenAI:
         if given["dimensions"] not in (None, size):
             raise Refused(422, f"The vectors of {served.name} have {size} dimensions.")
         vectors = await answers(request, self.service.embed(served, texts), self.service.limits)
-        sizes = [len(ids) for ids in served.run.tokenizer.encode_batch(texts)]
-        tokens, max_tokens = sum(sizes), served.predictor.model.max_length - 2
-        note_cut(request, [
-            Pieces([text], [], [f"Input {number} has {size} tokens; only the first {max_tokens} are read."])
-            for number, (text, size) in enumerate(zip(texts, sizes, strict=True)) if size > max_tokens
-        ])  # fmt: skip
+        encoded = served.run.tokenizer.encode_batch(texts)
+        note_truncated(request, encoded, served.predictor.model.max_length - 2)
+        tokens = sum(map(len, encoded))
         data = [
             {"object": "embedding", "index": index, "embedding": _vector(vector, given["encoding_format"])}
             for index, vector in enumerate(vectors)

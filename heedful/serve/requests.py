@@ -148,6 +148,16 @@ def note_cut(request: Request, pieces: Sequence[Pieces]) -> None:
     request.scope.setdefault("state", {})[CUT] = notes[:MAX_WARNINGS]
 
 
+def note_truncated(request: Request, texts: Sequence[list[int]], max_tokens: int) -> None:
+    """Let `Warning` headers of the answer say which texts, given by their ids, are read in part."""
+    notes = [
+        f"Input {number} has {len(ids)} tokens; only the first {max_tokens} are read."
+        for number, ids in enumerate(texts, start=1)
+        if len(ids) > max_tokens
+    ]
+    request.scope.setdefault("state", {})[CUT] = notes[:MAX_WARNINGS]
+
+
 def warnings_of(scope: Mapping[str, Any]) -> list[str]:
     """Return what was noted of a request, by its ASGI scope: one text for each `Warning` header."""
     state = scope.get("state", {})

@@ -58,7 +58,7 @@ class Service:
 
         Args:
             name: its name, or None.
-            ability: an attribute of its `Task` that must be true: `translates`, `writes` or `embeds`.
+            ability: an attribute of its `Task` that must be true: `translates`, `writes`, `embeds` or `classifies`.
         """
         fitting = [served for served in self.runs.values() if ability is None or getattr(served.task, ability)]
         for served in fitting:
@@ -95,6 +95,14 @@ class Service:
             return list(embedder.embed(group))
 
         return all_accepted(functools.partial(served.engine.compute, "embed", text, compute) for text in texts)
+
+    def classify(self, served: Served, texts: Sequence[str]) -> list[concurrent.futures.Future]:
+        """Queue texts for the probabilities of their classes (C,), all or none."""
+
+        def compute(group):
+            return list(served.predictor.probabilities(group, discard_warning))
+
+        return all_accepted(functools.partial(served.engine.compute, "classify", text, compute) for text in texts)
 
     def pieces(self, served: Served, text: str) -> Pieces:
         """Return the pieces of a text that a run answers one by one: a translator's lines and sentences."""

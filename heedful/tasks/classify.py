@@ -52,7 +52,7 @@ class Classify(Task):
     hub_task = "text-classification"
     compared_by = ("accuracy",)
     starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
-    all_frozen = embeds = True
+    all_frozen = embeds = classifies = True
     page = "classify"
     typical_recipe = "trec"
 

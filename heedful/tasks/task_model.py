@@ -29,6 +29,8 @@ class TaskModel:
     """Whether the model generates text token by token, so that the self-check tests its search."""
     embeds: ClassVar[bool] = False
     """Whether the model is an encoder, so that a server offers vectors of texts."""
+    classifies: ClassVar[bool] = False
+    """Whether the model predicts the class of a text, so that a server answers with the probabilities of classes."""
     ensembles: ClassVar[bool] = False
     """Whether several models with the same vocabularies can form an ensemble."""
     decodes_to_score: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""A server in this process with a translator, a language model and a mask filler."""
+"""A server in this process with a translator, a language model, a mask filler and a classifier."""
 
 import asyncio
 import concurrent.futures
@@ -45,17 +45,17 @@ def running(service, hosts=LOCAL, **options):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory, trained):
-    """The folders of the served runs: translator, writer, filler."""
+    """The folders of the served runs: translator, writer, filler, classifier."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "translator").symlink_to(trained / "run")
-    for task, name in (("generate", "writer"), ("fill", "filler")):
+    for task, name in (("generate", "writer"), ("fill", "filler"), ("classify", "classifier")):
         assert main(["train", str(write_recipe(folder, task)), "--run", str(folder / name)]) == 0
     return folder
 
 
 @pytest.fixture(scope="session")
 def service(runs):
-    opened = [Run.open(runs / "translator" / "."), Run.open(runs / "writer"), Run.open(runs / "filler")]
+    opened = [Run.open(runs / name) for name in ("translator/.", "writer", "filler", "classifier")]
     service = load_service(
         opened, [run.config.decode for run in opened], Options(slots=8, queue=64, limits=LIMITS), [("pt", "en")], quiet
     )

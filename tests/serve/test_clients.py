@@ -158,6 +158,28 @@ def test_openai_embeddings(openai, runs):
         openai.embeddings.create(model="filler", input="o gato", dimensions=size // 2)
 
 
+def test_huggingface_classifies(address, client, runs):
+    from huggingface_hub import InferenceClient
+
+    texts = ["the cat drinks milk", "the king sees the cow"]
+    classifier = load(runs / "classifier")
+    for text, want in zip(texts, classifier.probabilities(texts), strict=True):
+        classes = InferenceClient(f"{address}/models/classifier").text_classification(text)
+        assert [each.label for each in classes] == [classifier.labels[index] for index in np.argsort(-want)]
+        np.testing.assert_allclose([each.score for each in classes], sorted(want, reverse=True), atol=1e-6)
+    [[best], [_]] = client.post("/models/classifier", json={"inputs": texts, "parameters": {"top_k": 1}}).json()
+    assert best["label"] == classifier.classify(texts[0]).label
+    long = client.post("/models/classifier", json={"inputs": "the cat " * 40})
+    assert "only the first 14 are read" in long.headers["warning"]
+    for name, fields, status in (
+        ("writer", {"inputs": "a"}, 404), ("classifier", {"inputs": 1}, 422), ("classifier", {}, 422),
+        ("classifier", {"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422),
+        ("classifier", {"inputs": "a", "parameters": {"top_k": 0}}, 422),
+        ("classifier", {"inputs": "a", "parameters": 1}, 422),
+    ):  # fmt: skip
+        assert client.post(f"/models/{name}", json=fields).status_code == status
+
+
 def test_openai_errors_reach_the_client(openai):
     import openai as package
 

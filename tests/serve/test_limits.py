@@ -122,6 +122,8 @@ def test_keys(service, tmp_path):
         answer = httpx.get(f"{address}/v1/models", headers={"authorization": "Bearer secret"})
         assert (answer.status_code, answer.json()["error"]["message"]) == (401, "An API key is needed.")
         assert httpx.get(f"{address}/livez").status_code == 200
+    with running(service, hosts=["*"], keys=["secret"]) as address:  # a path in the Host header opens nothing
+        assert httpx.get(f"{address}/v1/models", headers={"host": "x/livez?"}).status_code == 401
 
 
 def test_a_key_in_a_field_as_libretranslate_sends_it(service, tmp_path):

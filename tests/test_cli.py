@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from heedful.commands.train import stoppable
 from heedful.config import TokenizerConfig
 from heedful.core import progress
 from heedful.core.errors import InputError
@@ -492,6 +493,17 @@ def test_training_can_be_resumed_after_a_signal(name, recipe, tmp_path, cli):
     result = cli("train", "--resume", folder, "--train.updates", states[-1] + 2)
     assert result.returncode == 0, result.stderr.decode()
     assert f"resuming at update {states[-1]}" in result.stdout.decode()
+
+
+def test_a_training_that_is_stopped_before_it_replaces_a_run_says_so(run, capsys):
+    """Guards against the advice to resume the run that was to be replaced."""
+
+    def stopped():
+        raise KeyboardInterrupt
+
+    for resumes, message in ((False, "is as it was"), (True, f"Continue with: heedful train --resume {run}")):
+        assert stoppable(stopped, run, resumes) == 130
+        assert message in capsys.readouterr().err
 
 
 def test_the_version_is_printed(cli):

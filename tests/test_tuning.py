@@ -196,12 +196,16 @@ def test_trials_have_what_is_chosen_for_the_text(config, space, tmp_path, recipe
     assert "# as in another recipe" in (tuning.folder / "best.toml").read_text()
 
 
-def test_a_winner_of_minutes_has_room_for_as_many_updates_as_it_did(config, space, tmp_path, recipe):
+@pytest.mark.parametrize(("rounds", "updates"), [(3, 14_000), (1, 126_000)])
+def test_a_winner_of_minutes_has_room_for_as_many_updates_as_it_would_do(
+    rounds, updates, config, space, tmp_path, recipe
+):
+    """Also that of a tuning that was interrupted after the first round, a ninth of the time."""
     (tmp_path / "tuning").mkdir()
     tuning = plan_tuning(change(config, "--train.minutes", "3"), tmp_path / "tuning", 60, 0, 1000)
-    tuning.trials[3].scores, tuning.trials[3].updates = [1.0], [7000]
+    tuning.trials[3].scores, tuning.trials[3].updates = [1.0] * rounds, [7000] * rounds
     won = Config.from_toml(write_outcome(tuning, config, read_recipe(recipe), space)[0])
-    assert (won.train.minutes, won.train.updates, won.train.schedule) == (3, 14_000, "cosine")
+    assert (won.train.minutes, won.train.updates, won.train.schedule) == (3, updates, "cosine")
 
 
 def test_translations_are_compared_by_loss_until_the_last_round(config, tmp_path):
@@ -261,13 +265,24 @@ def test_trials_are_left_out_when_they_take_longer_than_planned(config, tmp_path
     assert sum(trials * (each + besides) for trials, each in zip(entering, (20, 40, 120), strict=True)) < 3600
 
 
+def test_a_tuning_that_exceeds_its_minutes_says_so(config, tmp_path, monkeypatch):
+    clock, said = itertools.accumulate(itertools.cycle([0, 3000])), []
+    monkeypatch.setattr(halving, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(halving, "train_trial", lambda trial, *_: (trial.scores.append(0.5), trial.updates.append(9)))
+    (tmp_path / "tuning").mkdir()
+    tuning = plan_tuning(change(config, "--train.minutes", "3"), tmp_path / "tuning", 60, 0, 1000)
+    tune(tuning, tmp_path / "recipe", config, said.append)
+    assert len(tuning.trials) == 4
+    assert said.count("  4 trials, the fewest that are compared, take longer than 60 minutes") == 1
+
+
 def test_a_tuning_of_an_older_version_keeps_its_trials(config, tmp_path):
     """Their seconds are not known, so the first one that is trained now decides how many more fit."""
     tuning = plan_tuning(change(config, "--train.minutes", "3"), tmp_path, 60, 0, 1000)
     for trial in tuning.trials[:12]:
         trial.scores, trial.updates = [1.0], [9]
     tuning.trials[11].seconds = [900.0]
-    assert halving._trials_that_fit(tuning, 15.0) == 12
+    assert halving._trials_that_fit(tuning, 15.0, quiet) == 12
 
 
 def test_a_factor_of_the_papers_schedule_becomes_a_peak_with_the_same_rates(config):
@@ -298,7 +313,7 @@ def test_a_winner_of_minutes_has_no_epochs(config, space, tmp_path, recipe):
     """Epochs would replace its updates."""
     (tmp_path / "tuning").mkdir()
     tuning = plan_tuning(change(config, "--train.epochs", "3"), tmp_path / "tuning", 60, 0, 1000)
-    tuning.trials[3].scores, tuning.trials[3].updates = [1.0], [7000]
+    tuning.trials[3].scores, tuning.trials[3].updates = [1.0] * 3, [7000] * 3
     table = read_recipe(recipe)
     table["train"]["epochs"] = 3
     won = Config.from_toml(write_outcome(tuning, change(config, "--train.epochs", "3"), table, space)[0])

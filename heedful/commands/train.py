@@ -199,14 +199,18 @@ def _join(options, config, lead):
     return train_together(asked, lead, f"{_resume_command(options)} {option}")
 
 
-def stoppable(work: Callable[[], Any], folder: Path) -> int:
-    """Call `work`, which trains; return 0, or after a signal the exit code that shells expect."""
+def stoppable(work: Callable[[], Any], folder: Path, resumes: bool = False) -> int:
+    """Call `work`, which trains in a folder; return 0, or after a signal the exit code that shells expect.
+
+    `resumes`: whether it continues the run that is there; otherwise it replaces that.
+    """
     from heedful.commands.terminal import termination_interrupts
     from heedful.core.progress import note
     from heedful.runs.checkpoint_files import CheckpointFiles
     from heedful.runs.run import CONFIG
     from heedful.training.signals import Interrupted
 
+    replaced = _identity(folder / CONFIG)
     with termination_interrupts() as received:  # during updates `Signals` saves the state first
         try:
             work()
@@ -214,12 +218,24 @@ def stoppable(work: Callable[[], Any], folder: Path) -> int:
             note(f"heedful: {stop}")
             return 128 + stop.signal_number
         except KeyboardInterrupt:
+            if replaced and not resumes and _identity(folder / CONFIG) == replaced:
+                note(f"heedful: stopped at once; the run in {folder} is as it was")
+                return 128 + (received or [signal.SIGINT])[0]
             last = CheckpointFiles(folder).paths()[-1:]
             kept = f"{last[0]} is kept" if last else "no update is finished yet"
             advice = f". Continue with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
             note(f"heedful: stopped at once; {kept}{advice}")
             return 128 + (received or [signal.SIGINT])[0]
     return 0
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what differs for another file in the place of a file; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _resuming(options):
@@ -238,8 +254,9 @@ def _resuming(options):
     refuse_idle_on_resuming(config, settings.given_names(options.overrides), run.checkpoints.last_update())
     origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
     return config, lambda: stoppable(
-        lambda: workflows.resume(options.resume, report_progress, config, options.verify, origins), options.resume
-    )
+        lambda: workflows.resume(options.resume, report_progress, config, options.verify, origins), options.resume,
+        resumes=True,
+    )  # fmt: skip
 
 
 def _train_seeds(options, config, origins, folder):

@@ -18,7 +18,7 @@ from heedful.data.text_files import one_line, read_lines, uncompressed_name
 
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}  # by the end of a file's name; others are text
 INTO = "translation"  # where the result goes, by default
-_KEY = re.compile(r'\s*"')
+_KEY, _COLON, _COMMA = re.compile(r'\s*"'), re.compile(r"\s*:\s*"), re.compile(r"\s*,")  # of a JSON object
 FIELDS = {"tsv": "1", "jsonl": "text", "parquet": "text"}  # where the text is, by default
 
 ROWS_AT_ONCE = 10_000  # written to a Parquet file at once
@@ -173,10 +173,11 @@ def _value_in(line: str, name: str) -> tuple[int, int] | None:
     decoder, place, end = json.JSONDecoder(), None, line.index("{")
     while key := _KEY.match(line, end + 1):  # after the brace, or a comma
         found, end = decoder.raw_decode(line, key.end() - 1)
-        start = re.compile(r"\s*:\s*").match(line, end).end()  # type: ignore[union-attr]
+        start = _COLON.match(line, end).end()  # type: ignore[union-attr]
         _, end = decoder.raw_decode(line, start)
         place = (start, end) if found == name else place
-        end = line.find(",", end) if "," in line[end:].lstrip()[:1] else len(line)
+        comma = _COMMA.match(line, end)
+        end = comma.end() - 1 if comma else len(line)
     return place
 
 

@@ -22,10 +22,13 @@ def _overhead(tuning):
     return max(0.0, statistics.fmean(seconds) / 60 - tuning.rounds[0].minutes) if seconds else OVERHEAD
 
 
-def _trials_that_fit(tuning, overhead):
-    """Return how many trials fit into the minutes; not fewer than have begun."""
+def _trials_that_fit(tuning, overhead, report):
+    """Return how many trials fit into the minutes; not fewer than have begun, nor than a comparison needs."""
     begun = [index + 1 for index, trial in enumerate(tuning.trials) if trial.scores or trial.failure]
-    return max(MIN_TRIALS, *begun, trials_within(tuning.minutes, tuning.rounds, overhead))
+    count = trials_within(tuning.minutes, tuning.rounds, overhead)
+    if count < MIN_TRIALS == len(begun) + 1:
+        report(f"  {MIN_TRIALS} trials, the fewest that are compared, take longer than {tuning.minutes:g} minutes")
+    return max(MIN_TRIALS, *begun, count)
 
 
 def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], Any]) -> None:
@@ -44,7 +47,7 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
             for index in entering:
                 if number == 0 and tuning.minutes:
                     overhead = _overhead(tuning)
-                    if index >= _trials_that_fit(tuning, overhead):
+                    if index >= _trials_that_fit(tuning, overhead, report):
                         report(f"  a trial takes {60 * overhead:.0f} s besides its training: no more than {index} fit")
                         del tuning.trials[index:]
                         tuning.save()

@@ -99,6 +99,8 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     """Return the recipe of the best trial as TOML, with a comment that gives the reason for each tuned value."""
     index = tuning.best()
     trial, last = tuning.trials[index], tuning.rounds[-1]
+    reached = tuning.rounds[len(trial.scores) - 1]  # the last one, unless the tuning was interrupted
+    updates = last.updates or round(trial.updates[-1] * last.minutes / reached.minutes)
     reasons = {effect.question: effect for effect in effects(tuning, space)}
     of_setting = {name: question for question, choices in space.items() for name in choices[0]}
     of_setting |= {"train.learning_rate": of_setting.pop("rate", "rate")}
@@ -106,9 +108,9 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     values = settings.flat(config) | chosen_values | trial.settings
     length: dict[str, Any] = {"train.updates": last.updates}
     if last.minutes:
-        length = {"train.minutes": last.minutes, "train.updates": max(values["train.updates"], 2 * trial.updates[-1])}
+        length = {"train.minutes": last.minutes, "train.updates": max(values["train.updates"], 2 * updates)}
     named = settings.names_in(table)
-    length |= {name: value for name, value in intervals(trial.updates[-1]).items() if name not in named}
+    length |= {name: value for name, value in intervals(updates).items() if name not in named}
     schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
     ends = {} if schedule_free or values["train.schedule"] in SCHEDULES_WITH_END else {"train.schedule": "cosine"}
     keys = {*named, *chosen_values, *trial.settings, *length, *ends}

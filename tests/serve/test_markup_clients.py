@@ -1,6 +1,5 @@
 """Markup, glossaries, documents and languages over HTTP, with clients that exist."""
 
-import asyncio
 import csv
 import io
 import json
@@ -16,6 +15,7 @@ from heedful.data.glossary import Glossary
 from heedful.serve.glossaries import Glossaries
 from heedful.serve.texts import Markup, detect_languages, pieces_of, sample_of, sample_of_texts
 from tests.conftest import PAIRS
+from tests.serve.conftest import completed
 
 pytestmark = pytest.mark.any_backend
 
@@ -207,8 +207,8 @@ def test_languages_are_detected(client, address):
 def test_a_language_is_recognised_by_all_texts_without_their_tags(client):
     """Guards against names of tags and attributes, which are English, and an empty first text."""
     tagged = '<div class="product-description"><span style="color:red">Hallo</span></div>'
-    assert asyncio.run(sample_of_texts([tagged], Markup("html"))).split() == ["Hallo"]
-    assert asyncio.run(sample_of_texts(["", "Die Kinder", "x" * 2000, "y"])) == f"\nDie Kinder\n{'x' * 988}"
+    assert completed(sample_of_texts([tagged], Markup("html"))).split() == ["Hallo"]
+    assert completed(sample_of_texts(["", "Die Kinder", "x" * 2000, "y"])) == f"\nDie Kinder\n{'x' * 988}"
     for source in ("auto", "AUTO"):
         answer = client.post("/translate", json={"q": ["", "o gato"], "target": "en", "source": source}).json()
         assert [each["language"] for each in answer["detectedLanguage"]] == ["pt", "pt"]

@@ -1,14 +1,30 @@
 #!/bin/sh
-# Test on JAX, and on TensorFlow and torch too where they are installed; what no backend can change is tested on JAX only.
+# Test on JAX and, at the same time, on TensorFlow and then torch, where they are installed: tests also wait for files,
+# browsers and other processes. What no backend can change is tested on JAX only.
 # $PYTHON is the interpreter; arguments go to pytest.
-status=0
-for backend in jax tensorflow torch; do
-    if "${PYTHON:-python}" -c "import $backend" 2>/dev/null; then
-        echo "== $backend"
-        [ $backend = jax ] && chosen="not slow" || chosen="not slow and not any_backend"
-        KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest -n auto --dist worksteal -m "$chosen" "$@" || status=1
-    else
+test_on() {
+    backend=$1
+    shift
+    if ! "${PYTHON:-python}" -c "import $backend" 2>/dev/null; then
         echo "== $backend is not installed: skipped"
+        return
     fi
-done
+    echo "== $backend"
+    [ "$backend" = jax ] && chosen="not slow" || chosen="not slow and not any_backend"
+    KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest -n auto --dist worksteal -m "$chosen" "$@"
+}
+
+log=$(mktemp)
+(
+    status=0
+    test_on tensorflow "$@" || status=1
+    test_on torch "$@" || status=1
+    exit $status
+) > "$log" 2>&1 &
+others=$!
+trap 'kill $others 2> /dev/null; rm -f "$log"' EXIT
+status=0
+test_on jax "$@" || status=1
+wait $others || status=1
+cat "$log"
 exit $status

@@ -217,6 +217,7 @@ def test_unusable_adapters_are_refused(base, two, damage, message):
         Translator.from_run(base, adapters=two)
 
 
+@pytest.mark.any_backend
 def test_an_adapter_of_another_base_is_refused(base, two):
     other = Run.open(two["two"])
     with pytest.raises(InputError, match=r"was trained on weights .*; those of .* are"):

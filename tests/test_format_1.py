@@ -38,6 +38,7 @@ def test_old_setting_names_become_the_current_ones(run):
     assert Config.from_toml(FOLDER / "recipe.toml").model == config.model
 
 
+@pytest.mark.any_backend
 def test_translations_and_scores_are_the_same(run):
     lines = (FOLDER / "text" / "test.pt").read_text(encoding="utf-8").splitlines()
     translator = heedful.load(run.path)

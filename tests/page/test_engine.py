@@ -172,7 +172,9 @@ def reference(task, model, source, target, trace=None):
 
     def run(*inputs):
         inputs = tuple(np.array([ids], np.int32) for ids in inputs)
-        return np.asarray(backend.to_numpy(model(inputs if len(inputs) > 1 else inputs[0], trace=trace)))[0]
+        inputs = inputs if len(inputs) > 1 else inputs[0]
+        program = (lambda ids: model(ids, trace=trace)) if trace else backend.compiled(model, model)
+        return np.asarray(backend.to_numpy(program(inputs)))[0]
 
     if task == "translate":
         return run([*source, END_ID], [START_ID, *target])

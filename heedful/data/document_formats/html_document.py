@@ -105,22 +105,28 @@ def _trimmed(tokens, partner, start, end, counts):
 
     `counts`: of the texts before each token.
     """
-    changed = True
-    while changed and start < end:
-        changed = False
-        first, last = tokens[start], tokens[end - 1]
-        if not _has_text(first) and first.kind != "open":
-            start, changed = start + 1, True
-        elif not _has_text(last) and last.kind != "close":
-            end, changed = end - 1, True
-        elif first.kind == "open" and counts[start] == counts[partner[start]]:
-            start, changed = partner[start] + 1, True
-        elif last.kind == "close" and counts[partner[end - 1]] == counts[end]:
-            end, changed = partner[end - 1], True
-        elif first.kind == "open" and partner[start] == end - 1 and not (first.hidden or first.name in OPAQUE):
-            start, end, changed = start + 1, end - 1, True
-    if start < end:
-        yield start, end
+    while start < end:
+        narrowed = _narrowed(tokens, partner, start, end, counts)
+        if narrowed == (start, end):
+            yield start, end
+            return
+        start, end = narrowed
+
+
+def _narrowed(tokens, partner, start, end, counts):
+    """Return a part without one token, or one element without text, at its ends; or as it is."""
+    first, last = tokens[start], tokens[end - 1]
+    if not _has_text(first) and first.kind != "open":
+        return start + 1, end
+    if not _has_text(last) and last.kind != "close":
+        return start, end - 1
+    if first.kind == "open" and counts[start] == counts[partner[start]]:
+        return partner[start] + 1, end
+    if last.kind == "close" and counts[partner[end - 1]] == counts[end]:
+        return start, partner[end - 1]
+    if first.kind == "open" and partner[start] == end - 1 and not (first.hidden or first.name in OPAQUE):
+        return start + 1, end - 1
+    return start, end
 
 
 def _has_text(token):

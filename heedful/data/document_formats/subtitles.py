@@ -9,6 +9,8 @@ from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document, Replacement, Replacements, unwrapped, wrapped
 from heedful.data.markup.marked_text import marked
 
+_DASHED = re.compile(r"^[ \t]*[-\u2013\u2014]", re.MULTILINE)  # a line that begins what another speaker says
+_LEAD = re.compile(r"[ \t]*(?:[-\u2013\u2014][ \t]*)?")
 _CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d+\s*-->.*$", re.MULTILINE)
 _NEXT = r"(?!(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d+\s*-->)"  # a cue without a blank line before it
 _TEXT = re.compile(rf"(?:\r?\n)((?:{_NEXT}[^\r\n]+(?:\r?\n|\Z))+)")
@@ -42,9 +44,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
 
 def _speeches(raw, offset):
     """Yield the start and end of what each speaker says: a new one begins after a dash at the start of a line."""
-    starts = [match.end() for match in re.finditer(r"^[ \t]*(?:[-\u2013\u2014][ \t]*)?", raw, re.MULTILINE)]
-    dashed = [match.start() for match in re.finditer(r"^[ \t]*[-\u2013\u2014]", raw, re.MULTILINE)]
-    begins = [0, *(start for start in dashed if start)]
+    begins = [0, *(match.start() for match in _DASHED.finditer(raw) if match.start())]
     for begin, end in zip(begins, [*begins[1:], len(raw)], strict=True):
-        start = next(one for one in starts if one >= begin)
+        start = _LEAD.match(raw, begin).end()  # type: ignore[union-attr]  # it matches an empty text too
         yield offset + start, offset + max(start, len(raw[:end].rstrip()))

@@ -138,16 +138,27 @@ def _delimiters(text: str, opened: Sequence[tuple[str, int]]) -> Iterator[tuple[
         if mark not in ("***", "___"):
             yield start, mark
             continue
-        letter, names, rest = mark[0], [name for name, _ in opened], text[match.end() :]
-        size = len(names[-1]) if names and names[-1] in (letter, 2 * letter) else 0
-        if not size and (mark in names or mark in rest):
-            yield start, mark
-            continue
-        if not size:  # the next ones close what is opened last
-            closing = re.search(f"{re.escape(letter)}+", rest)
-            size = 1 if closing and len(closing.group()) > 1 else 2
+        size = _first_size(mark, [name for name, _ in opened], text, match.end())
         yield start, mark[:size]
-        yield start + size, mark[size:]
+        if size < len(mark):
+            yield start + size, mark[size:]
+
+
+def _first_size(mark: str, opened: Sequence[str], text: str, end: int) -> int:
+    """Return the size of the first delimiter in three marks that end at `end`.
+
+    Args:
+        mark: the three marks.
+        opened: the delimiters that are open.
+        text, end: the text, and where the marks end.
+    """
+    letter = mark[0]
+    if opened and opened[-1] in (letter, 2 * letter):
+        return len(opened[-1])
+    if mark in opened or text.find(mark, end) >= 0:
+        return len(mark)
+    closing = re.compile(f"{re.escape(letter)}+").search(text, end)  # they close what is opened last
+    return 1 if closing and len(closing.group()) > 1 else 2
 
 
 READERS: dict[str, Callable[[str], list[Token]]] = {

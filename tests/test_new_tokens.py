@@ -64,6 +64,9 @@ def test_a_tag_counts_for_all_sentences_of_a_line(tag):
     assert other("kubectl is it. It runs.", "line 1").pieces.texts == ["kubectl is it.", "It runs."]
     assert other("<br>A cat. It runs.", "line 1").marked.marked.tags
     assert reader.reading(DecodeConfig(split="never"))(f"{tag} A b.", "line 1").pieces.texts == [f"{tag} A b."]
+    words = SentenceSplitter("en", lambda texts: [len(text.split()) for text in texts], 7, by_default=True)
+    long = LineReader(words, Protection(), tags=[tag]).reading(DecodeConfig())(f"{tag} {'a ' * 30}", "line 1")
+    assert words.count_tokens(long.pieces.texts) == [7] * 5  # with the tag
 
 
 @pytest.mark.parametrize("kind", TOKENIZER_KINDS)

@@ -144,7 +144,8 @@ SCHEDULE_FREE = ["--train.optimizer", "schedule_free", "--train.schedule", "cons
 def test_a_regularised_training_resumes_exactly_and_keeps_the_averages(config, tmp_path, settings):
     config = change(config, "--train.learning_rate", "0.001", *settings)
     whole = workflows.train(config, tmp_path / "whole", quiet)
-    stopped = workflows.train(config, tmp_path / "again", quiet)
+    shutil.copytree(whole.path, tmp_path / "again")
+    stopped = Run.open(tmp_path / "again")
     for state in stopped.checkpoints.paths()[-1:]:
         state.unlink()  # as if it was killed after update 3
     resumed = workflows.resume(stopped.path, quiet)

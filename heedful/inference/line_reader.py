@@ -1,5 +1,7 @@
 """How a line becomes the texts that a model translates: without its markup, sentence by sentence."""
 
+import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -92,12 +94,22 @@ class LineReader:
             InputError: `decode.split` wants sentences where each line is decoded as a whole; or there is a glossary
                 with prefixes, or without markup.
         """
-        split = self._splitting(decode, prefixed, warn)
-        if decode.markup == "none" or prefixed:
-            if glossary:
-                reason = "there are prefixes" if prefixed else "markup = 'none' leaves lines as they are"
-                raise InputError(f"A glossary cannot be used, since {reason}.")
-            return self._tagged(lambda line, name: Line(split(line, name)))
+        if glossary and (decode.markup == "none" or prefixed):
+            reason = "there are prefixes" if prefixed else "markup = 'none' leaves lines as they are"
+            raise InputError(f"A glossary cannot be used, since {reason}.")
+
+        def reading_with(splitter: SentenceSplitter) -> Callable[[str, str], Line]:
+            split = self._splitting(splitter, decode, prefixed, warn)
+            if decode.markup == "none" or prefixed:
+                return lambda line, name: Line(split(line, name))
+            return self._reading_marked(split, decode, glossary)
+
+        return self._reading_tagged(reading_with)
+
+    def _reading_marked(
+        self, split: Callable[[str, str], Pieces], decode: DecodeConfig, glossary: Glossary | None
+    ) -> Callable[[str, str], Line]:
+        """Return a function from a line, which may have markup, and its name to its `Line`."""
 
         def read(line: str, name: str) -> Line:
             text = marked(line, decode.markup, self.protection)
@@ -111,18 +123,29 @@ class LineReader:
                 read.pieces._replace(notes=[f"{name}: {note}" for note in text.notes] + read.pieces.notes), read.marked
             )
 
-        return self._tagged(read)
+        return read
 
-    def _tagged(self, read: Callable[[str, str], Line]) -> Callable[[str, str], Line]:
-        """Return a function that reads lines as `read` does, with the tags of a line before each of its sentences."""
+    def _reading_tagged(
+        self, reading_with: Callable[[SentenceSplitter], Callable[[str, str], Line]]
+    ) -> Callable[[str, str], Line]:
+        """Return a function that reads lines, with the tags of a line before each of its sentences.
+
+        `reading_with` returns one that reads lines without tags, given what splits them.
+        """
+        read = reading_with(self.splitter)
         if not (tags := self._tags):
             return read
+
+        @functools.cache
+        def reading_after(tag: str) -> Callable[[str, str], Line]:
+            [size] = self.splitter.count_tokens([tag])
+            return reading_with(dataclasses.replace(self.splitter, max_tokens=max(1, self.splitter.max_tokens - size)))
 
         def read_tagged(line: str, name: str) -> Line:
             match = tags.match(line)
             if not match or match.end() == len(line):
                 return read(line, name)
-            pieces, marked = read(line[match.end() :], name)
+            pieces, marked = reading_after(match.group())(line[match.end() :], name)
             texts = [match.group() + text if text.strip() else text for text in pieces.texts]
             return Line(pieces._replace(texts=texts), marked)
 
@@ -131,7 +154,7 @@ class LineReader:
     def read_marked(self, text: MarkedText, decode: DecodeConfig, name: str, glossary: Glossary | None = None) -> Line:
         """Return the `Line` of a text whose markup is known."""
         text = glossary.marked(text) if glossary else text
-        return self._line(self._splitting(decode, False, None), text, name)
+        return self._line(self._splitting(self.splitter, decode, False, None), text, name)
 
     def _line(self, split: Callable[[str, str], Pieces], text: MarkedText, name: str) -> Line:
         pieces = whole_slots(split(text.text, name), text)
@@ -142,7 +165,9 @@ class LineReader:
         """Return whether lines are read sentence by sentence, unless a line has several results."""
         return decode.split == "always" or (decode.split == "auto" and self.splitter.by_default)
 
-    def _splitting(self, decode: DecodeConfig, prefixed: bool, warn: Warn | None) -> Callable[[str, str], Pieces]:
+    def _splitting(
+        self, splitter: SentenceSplitter, decode: DecodeConfig, prefixed: bool, warn: Warn | None
+    ) -> Callable[[str, str], Pieces]:
         """Return a function from a line and its name to its pieces."""
         reason = "each line has several results" if decode.n_best > 1 else "there are prefixes" if prefixed else ""
         if decode.split == "always" and reason:
@@ -150,10 +175,10 @@ class LineReader:
         if not self.splits(decode):
             return _whole
         if not reason:
-            return self.splitter
+            return splitter
 
         def not_split(line: str, name: str) -> Pieces:
-            if warn and len(sentences_of(line, self.splitter.language)) > 1:
+            if warn and len(sentences_of(line, splitter.language)) > 1:
                 warn(f"{name} has several sentences, which are translated as one, since {reason}.")
             return _whole(line, name)
 

@@ -272,7 +272,7 @@ def test_the_rest_of_a_recipe_is_what_a_training_without_one_would_have(text):
     arguments = ["--model.d_model", "64", "--model.num_heads", "4", "--train.minutes", "2", "--train.updates", "1000"]
     choice = choose_recipe(text, text, overrides=arguments, report=quiet)
     values = {name: value for name, (value, _) in rest.items()}
-    assert settings.changed(change(short, *settings.as_arguments(values | length)), choice.config) == ["name"]
+    assert list(settings.changed(change(short, *settings.as_arguments(values | length)), choice.config)) == ["name"]
     assert rest["model.norm_position"] == ("pre", "as in the recipe multi30k-de-en")
     assert not {"name", "data.train", "model.d_model", "train.minutes"} & rest.keys()
     assert choose_rest(short, settings.flat(short), length, quiet) == {}

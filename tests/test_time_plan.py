@@ -295,4 +295,4 @@ def test_all_seeds_run_the_updates_planned_for_the_first(recipe, tmp_path, capsy
     assert capsys.readouterr().out.count("of at most 1,000,000 updates") == 1
     one, two = (Config.from_json(tmp_path / f"run-seed{seed}" / "config.json") for seed in (1, 2))
     assert one.train.updates < 200
-    assert settings.changed(one, two) == ["train.seed"]
+    assert list(settings.changed(one, two)) == ["train.seed"]

@@ -109,10 +109,10 @@ def flat(config: Config) -> dict[str, Any]:
     return flat_table(dataclasses.asdict(config))
 
 
-def changed(old: Config, new: Config) -> list[str]:
-    """Return the full names of the settings in which two configs differ."""
+def changed(old: Config, new: Config) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which two configs differ: by full name, the old and the new value."""
     before = flat(old)
-    return [name for name, value in flat(new).items() if before[name] != value]
+    return {name: (before[name], value) for name, value in flat(new).items() if before[name] != value}
 
 
 def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, str]:

@@ -29,8 +29,8 @@ def require_free(path: Path, force: bool = False) -> None:
 
     Links that lead out of the folder are refused even then.
     """
-    refuse_links(path)
     there = [] if force else written(path)
+    refuse_links(path)
     if path / ORIGINS in there and {file.name for file in there} <= BEGUN:
         return  # the run was killed before its config was written
     if path / CONFIG in there:

@@ -54,13 +54,12 @@ def origins_of_prepared(asked: Config, config: Config, origins: Mapping[str, str
     """
     if not asked.train.init_from:
         return dict(origins)
-    before, after = settings.flat(asked), settings.flat(config)
     changed = settings.changed(asked, config)
-    for name in changed:
-        if origins.get(name, "").startswith(COMMAND_LINE) and before[name] not in (None, "auto"):
+    for name, (before, after) in changed.items():
+        if origins.get(name, "").startswith(COMMAND_LINE) and before not in (None, "auto"):
             raise InputError(
-                f"--{name} {before[name]} would have no effect: a training that starts from {asked.train.init_from} "
-                f"has {name} = {after[name]!r}. Leave it out."
+                f"--{name} {before} would have no effect: a training that starts from {asked.train.init_from} "
+                f"has {name} = {after!r}. Leave it out."
             )
     return dict(origins) | dict.fromkeys(changed, f"train.init_from, {asked.train.init_from}")
 

@@ -175,8 +175,9 @@ class Training:
         task = find_task(config.task)
         asked = task.checked(config)
         config, tokenizers = complete(task, asked, report)
+        origins = origins_of_prepared(asked, config, origins or {})
         training = cls(Run(path, config, *tokenizers), report)
-        training.origins = origins_of_prepared(asked, config, origins or {})
+        training.origins = origins
         if config.train.freeze_weights or config.train.lora_rank or config.train.rate_factors:
             training.fresh_model()  # a pattern that matches nothing is refused before anything is written
         require_rows(training.examples, training.config.train)

@@ -11,18 +11,24 @@ test_on() {
     fi
     echo "== $backend"
     [ "$backend" = jax ] && chosen="not slow" || chosen="not slow and not any_backend"
-    KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest -n auto --dist worksteal -m "$chosen" "$@"
+    KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest -n auto --dist worksteal -m "$chosen" "$@" &
+    tests=$!
+    wait $tests
 }
 
-log=$(mktemp)
-(
+test_others() {
+    trap 'kill $tests 2> /dev/null; exit 130' INT TERM HUP
     status=0
     test_on tensorflow "$@" || status=1
     test_on torch "$@" || status=1
-    exit $status
-) > "$log" 2>&1 &
+    return $status
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+test_others "$@" > "$log" 2>&1 &
 others=$!
-trap 'kill $others 2> /dev/null; rm -f "$log"' EXIT
+trap 'kill $tests $others 2> /dev/null; exit 130' INT TERM HUP
 status=0
 test_on jax "$@" || status=1
 wait $others || status=1

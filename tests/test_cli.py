@@ -274,7 +274,7 @@ def terminal():
 
 
 def test_progress_of_a_closed_terminal_is_dropped(terminal, monkeypatch):
-    """Guards against a training in the background that ends with its terminal, which is then an `OSError`."""
+    """Guards trainings that the end of the terminal does not reach (`nohup`): showing progress must not end them."""
     stream, close = terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     bar = progress.progress_bar()

@@ -351,6 +351,7 @@ def test_a_trial_ends_with_its_tuning_even_if_that_is_killed(tmp_path):
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path) as process:
         while not (tmp_path / "output.txt").is_file() or not (tmp_path / "output.txt").read_text():
+            assert process.poll() is None
             time.sleep(0.05)
         with pytest.raises(InputError, match="in use"), locked(tmp_path / "trial"):
             pass

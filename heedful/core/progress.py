@@ -75,7 +75,7 @@ def dropped_if_closed(stream: TextIO, warning: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
+        if error.errno != errno.EPIPE and not (error.errno == errno.EIO and stream.isatty()):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if warning:

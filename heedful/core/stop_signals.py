@@ -4,6 +4,6 @@ import signal
 
 
 def ending_signals() -> list[int]:
-    """Return SIGTERM and SIGHUP, the end of the terminal; without one that is ignored, as with `nohup`."""
+    """Return those of SIGTERM and SIGHUP (the terminal has ended) that exist and are not ignored, as with `nohup`."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]

@@ -203,7 +203,9 @@ def _options(served: Served, given) -> dict[str, Any]:
     elif decode.sample and not sample:
         options["sample"] = False
     if sample:
-        options |= {name: given[name] for name in ("temperature", "top_p", "top_k", "min_p") if given[name]}
+        options |= {name: given[name] for name in ("temperature", "top_p", "top_k") if given[name]}
+        if given["min_p"] is not None:
+            options["min_p"] = given["min_p"]
         seed = given["seed"]
         options["seed"] = secrets.randbits(32) if seed is None else seed & MAX_SEED
     if given["n"] > 1 or (not served.task.translates and given["n"] != decode.n_best):
@@ -286,6 +288,8 @@ async def _streamed(request, service, served, prompt, pieces, given, chunk) -> R
     """Return the stream of a text as server-sent events: as it is written, or at once if markup has to be restored."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
+    if not isinstance(given["stream_options"] or {}, dict):
+        raise Refused(422, "The field 'stream_options' must be an object.")
     options = _options(served, given)
     if pieces.joined:  # its markup can be restored only in the whole text
         futures = _queue_translations(service, served, [pieces], options)

@@ -111,7 +111,7 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
         asyncio.run(server.serve(sockets=[listening]))
     unanswered = f", {server.unanswered} were not" if server.unanswered else ""
     report(f"stopped: {monitor.answered - server.unanswered} requests were answered{unanswered}")
-    deadline = 0.0 if server.force_exit else server.stop_at + options.drain_seconds
+    deadline = 0.0 if server.force_exit else min(server.stop_at, time.monotonic()) + options.drain_seconds
     drained = [served.engine.drained(deadline - time.monotonic()) for served in service.runs.values()]
     for served in service.runs.values():
         served.engine.stop(max(0.0, deadline - time.monotonic()))
@@ -170,8 +170,11 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
+        ended = asyncio.ensure_future(super().shutdown(sockets))
+        while not ended.done() and not self.force_exit:
+            await asyncio.wait({ended}, timeout=0.1)
         self.unanswered = len(self.server_state.tasks)
+        ended.cancel()  # from Python 3.12 on it waits for all connections, also after a second signal
 
     def _close_unfinished(self):
         """Close connections whose next request, or whose client's reading of an answer, makes no progress.
@@ -182,9 +185,11 @@ class _Server(uvicorn.Server):
         self._waiting = {}
         for connection in list(self.server_state.connections):
             request = getattr(connection, "cycle", None)  # the last one whose headers are complete
-            if not connection.transport or not (request is None or request.response_complete):
+            if not connection.transport:
                 continue
             unread = connection.transport.get_write_buffer_size()
+            if request and not request.response_complete and not unread:
+                continue  # it is being answered
             *known, since = before.get(connection, (request, unread, now))
             since = since if known == [request, unread] else now
             self._waiting[connection] = request, unread, since

@@ -166,8 +166,8 @@ class Service:
         """Queue a text whose result is passed to `send` piece by piece, from another thread.
 
         A result that is not None has the whole text; its end may not have been passed on. Engines that write no text
-        piece by piece pass on nothing. `number` is that of the text in its request, on which a sample depends; a text
-        after the first is of an accepted request.
+        piece by piece pass on nothing. `number` is that of the text in its request, from 1: a sample depends on it, and
+        texts after the first are accepted even if the queue is full.
         """
         engine, further = served.engine, number > 1
         if engine.in_slots and not options and served.predictor.decode.beam_size == 1:

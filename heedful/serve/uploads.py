@@ -57,10 +57,10 @@ class Uploads:
         upload = Upload(secrets.token_hex(16), secrets.token_hex(32), name)
         upload.characters = sum(len(text.text) for text in document.texts)
         if len(self._uploads) >= self.LIMIT:
-            finished = next((name for name, each in self._uploads.items() if each.task and each.task.done()), None)
-            if finished is None:
+            oldest = next((key for key, each in self._uploads.items() if each.task and each.task.done()), None)
+            if oldest is None:
                 raise Refused(429, "Too many documents are being translated.", Retry_After=RETRY_AFTER)
-            del self._uploads[finished]
+            del self._uploads[oldest]
         self._uploads[upload.id] = upload
         upload.task = asyncio.create_task(self._translate(served, upload, document, glossary))
         return upload
@@ -106,14 +106,15 @@ class Uploads:
 async def translated_document(
     service: Service, served: Served, document: Document, glossary: Glossary | None = None
 ) -> bytes:
-    """Translate the texts of a document; wait while half of the queue is full, which is left to other requests."""
+    """Translate the texts of a document; it leaves half of the queue to other requests."""
     results: list[str] = []
+    half = max(1, served.engine.limit // 2)
     for texts in batched(document.texts, WINDOW):
         part = Document(texts, lambda written: b"")
         lines = await in_background(served.predictor.pieces_of_texts, part, glossary)
         answers: list[Any] = []
-        for sentences in batched([text for line in lines for text in line.texts], WINDOW):
-            while served.engine.pending > served.engine.limit // 2:
+        for sentences in batched([text for line in lines for text in line.texts], min(WINDOW, half)):
+            while served.engine.pending and served.engine.pending + len(sentences) > half:
                 await asyncio.sleep(RETRY_SECONDS)
             futures = service.translate(served, [Pieces(sentences, [], [])])
             answers += await asyncio.gather(*map(asyncio.wrap_future, futures))

@@ -116,7 +116,8 @@ class Trainer:
         if progress.get("valid", self.progress["valid"]) != self.progress["valid"]:
             self.report("The validation text has changed: the best weights are chosen anew, by scores on the new text.")
             progress = progress | {"best": None, "waited": 0, "valid": self.progress["valid"]}
-            progress.pop("start", None)  # the scores of the model before its training, on the old text
+            if progress.pop("start", None):  # the scores of the model before its training, on the old text
+                self.report("They are no longer compared with the model before the training (nor on general text).")
         if (before := _arrangement(progress)) != (now := _arrangement(self._settings_in_progress())):
             self.report(
                 f"The run was trained on {before}, and is continued on {now}: the result is the same within rounding, "

@@ -132,6 +132,8 @@ def test_legal_values_of_openai_are_accepted(openai, client):
     assert openai.completions.create(model="writer", prompt="o", max_tokens=5, top_p=0).choices[0].text == greedy
     assert openai.completions.create(model="writer", prompt="o", max_tokens=5, temperature=1, seed=-1).choices
     fields = {"model": "writer", "prompt": "o", "max_tokens": 5, "min_tokens": 2}  # of other servers
+    wrong = client.post("/v1/completions", json=fields | {"stream": True, "stream_options": [1]})
+    assert (wrong.status_code, "must be an object" in wrong.text) == (422, True)
     answer = client.post("/v1/completions", json=fields)
     assert (answer.status_code, answer.headers["warning"]) == (200, '299 heedful "ignored: min_tokens"')
 

@@ -26,7 +26,7 @@ def _trials_that_fit(tuning, overhead, report):
     """Return how many trials fit into the minutes; not fewer than have begun, nor than a comparison needs."""
     begun = [index + 1 for index, trial in enumerate(tuning.trials) if trial.scores or trial.failure]
     count = trials_within(tuning.minutes, tuning.rounds, overhead)
-    if count < MIN_TRIALS == len(begun) + 1:
+    if len(begun) == MIN_TRIALS - 1 and count < MIN_TRIALS:
         report(f"  {MIN_TRIALS} trials, the fewest that are compared, take longer than {tuning.minutes:g} minutes")
     return max(MIN_TRIALS, *begun, count)
 

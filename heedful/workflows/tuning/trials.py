@@ -179,6 +179,9 @@ def _run(command, output):
         process.send_signal(signal.SIGTERM)
         process.wait()
         raise
+    finally:
+        assert process.stdin is not None  # noqa: S101 - for the type checker
+        process.stdin.close()
 
 
 def metrics_of(config: Config) -> tuple[str, str]:

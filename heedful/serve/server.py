@@ -171,10 +171,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         ended = asyncio.ensure_future(super().shutdown(sockets))
+        ended.add_done_callback(self._count_unanswered)  # before those that are cancelled have ended
         while not ended.done() and not self.force_exit:
             await asyncio.wait({ended}, timeout=0.1)
-        self.unanswered = len(self.server_state.tasks)
         ended.cancel()  # from Python 3.12 on it waits for all connections, also after a second signal
+        await asyncio.wait({ended})
+
+    def _count_unanswered(self, ended):
+        self.unanswered = len(self.server_state.tasks)
 
     def _close_unfinished(self):
         """Close connections whose next request, or whose client's reading of an answer, makes no progress.

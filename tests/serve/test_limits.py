@@ -439,6 +439,7 @@ def test_a_stream_that_nobody_reads_is_given_up(service, monkeypatch):
 
     async def endless():
         while True:
+            await asyncio.sleep(0)
             yield b"x" * 10_000
 
     async def app(scope, receive, send):

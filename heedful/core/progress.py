@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -75,7 +76,9 @@ def dropped_if_closed(stream: TextIO, warning: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno != errno.EPIPE and not (error.errno == errno.EIO and stream.isatty()):
+        # A closed terminal is no terminal any more, but still a device; a file has this error if its disk fails.
+        terminal_closed = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+        if error.errno != errno.EPIPE and not terminal_closed:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if warning:

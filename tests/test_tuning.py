@@ -337,7 +337,7 @@ def test_arguments_that_contradict_each_other_are_refused(cli, recipe, tmp_path)
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
 def test_a_trial_ends_with_its_tuning_even_if_that_is_killed(tmp_path):
-    """Guards against a training that goes on, so that the tuning cannot be continued: its folder is in use."""
+    """Guards against a training that outlives its tuning and keeps its folder locked, so that `--resume` fails."""
     trial = (
         "import time; from heedful.core.distributed.parent import end_with_parent; from heedful.core.storage import "
         "locked; end_with_parent(); folder = locked('trial'); folder.__enter__(); print('trains', flush=True); "

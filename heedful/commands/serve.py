@@ -112,7 +112,7 @@ def _serve_http(runs, decodes, options):
     service = server.load_service(runs, decodes, chosen, options.languages, note)
     _set_glossary((one.predictor for one in service.translators), options.glossary)
 
-    def report(line):  # if nobody reads standard output, requests are still answered
+    def report(line):  # a closed standard output must not end the server
         with dropped_if_closed(sys.stdout):
             print_line(line)
 

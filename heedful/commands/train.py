@@ -202,7 +202,7 @@ def _join(options, config, lead):
 def stoppable(work: Callable[[], Any], folder: Path, resumes: bool = False) -> int:
     """Call `work`, which trains in a folder; return 0, or after a signal the exit code that shells expect.
 
-    `resumes`: whether it continues the run that is there; otherwise it replaces that.
+    `resumes`: whether it continues the run in that folder; otherwise it replaces that run.
     """
     from heedful.commands.terminal import termination_interrupts
     from heedful.core.progress import note

@@ -86,7 +86,7 @@ def dropped_if_closed(stream: TextIO, warning: str = "") -> Iterator[None]:
 
 
 class _Lasting:
-    """A stream whose terminal may be closed: a training that shows its progress there goes on."""
+    """A stream that drops what is written to it once its terminal is closed, so that a training continues."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream

@@ -18,8 +18,6 @@ from heedful.serve.requests import (
 )
 from heedful.serve.service import Served, Service
 
-FUNCTIONS = ("softmax", "sigmoid", "none")  # of the logits; each model has its own, which another would not fit
-
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the interface."""
@@ -44,9 +42,9 @@ def _count(parameters, served: Served) -> int:
     if not isinstance(parameters, dict):
         raise Refused(422, "The field 'parameters' must be an object.")
     function = parameters.get("function_to_apply")
-    own = "sigmoid" if served.predictor.several_labels else "softmax"
-    if function not in (None, own):
-        raise Refused(422, f"function_to_apply must be {own} for {served.name}.")
+    trained_with = "sigmoid" if served.predictor.several_labels else "softmax"
+    if function not in (None, trained_with):
+        raise Refused(422, f"function_to_apply must be {trained_with} for {served.name}.")
     count = parameters.get("top_k")
     if count is None:
         return len(served.predictor.labels)

@@ -108,11 +108,11 @@ def test_openai_chat_and_its_stream(openai, translator, want):
 def test_the_sample_of_a_stream_is_that_of_a_whole_answer(openai):
     """Guards against a stream that drew every line with the numbers of the first."""
     options = {"model": "run", "prompt": "o gato bebe\no gato bebe", "temperature": 1.5, "seed": 7}
-    whole = openai.completions.create(**options).choices[0].text
-    first, second = whole.split("\n")
+    answered = openai.completions.create(**options).choices[0].text
+    first, second = answered.split("\n")
     assert first != second
     chunks = openai.completions.create(**options, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in chunks) == whole
+    assert "".join(chunk.choices[0].text for chunk in chunks) == answered
 
 
 def test_the_end_and_the_usage_of_a_text_are_reported(openai):
@@ -120,11 +120,11 @@ def test_the_end_and_the_usage_of_a_text_are_reported(openai):
     cut = openai.completions.create(model="writer", prompt="o", temperature=1.5, seed=1, max_tokens=7)
     assert (cut.choices[0].finish_reason, cut.usage.completion_tokens) == ("length", 7)
     options = {"model": "writer", "prompt": "o", "temperature": 0}
-    whole = openai.completions.create(**options)
-    assert (whole.choices[0].finish_reason == "length") == (whole.usage.completion_tokens == 200)
+    answer = openai.completions.create(**options)
+    assert (answer.choices[0].finish_reason == "length") == (answer.usage.completion_tokens == 200)
     *chunks, last = openai.completions.create(**options, stream=True, stream_options={"include_usage": True})
-    assert (last.choices, last.usage.completion_tokens) == ([], whole.usage.completion_tokens)
-    assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert (last.choices, last.usage.completion_tokens) == ([], answer.usage.completion_tokens)
+    assert chunks[-1].choices[0].finish_reason == answer.choices[0].finish_reason
 
 
 def test_legal_values_of_openai_are_accepted(openai, client):

@@ -416,18 +416,28 @@ def test_unfinished_headers_are_not_awaited_forever(client, address, monkeypatch
     assert client.get("/livez").status_code == 200
 
 
-def test_a_slow_download_arrives_whole(client, address, monkeypatch):
-    """Guards against answers that were cut off, because the time for the next request counted from when it was sent."""
-    monkeypatch.setattr("heedful.serve.server.HEADER_SECONDS", 0.2)
-    page = b"<p>o gato</p><pre>" + b"0123456789 " * 800_000 + b"</pre>"
+LARGE = 8_800_000  # bytes
+
+
+@contextlib.contextmanager
+def large_download(client, address):
+    """Ask for a document of some more than `LARGE` bytes; yield the connection after a second without reading."""
+    page = b"<p>o gato</p><pre>" + b"0123456789 " * (LARGE // 11) + b"</pre>"
     answer = client.post("/translate_file", files={"file": ("a.html", page)}, data={"target": "en"})
     path = httpx.URL(answer.json()["translatedFileUrl"]).raw_path.decode()
     with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=20) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         time.sleep(1)
+        yield connection
+
+
+def test_a_slow_download_arrives_whole(client, address, monkeypatch):
+    """Guards against answers that were cut off, because the time for the next request counted from when it was sent."""
+    monkeypatch.setattr("heedful.serve.server.HEADER_SECONDS", 0.2)
+    with large_download(client, address) as connection:
         head, _, content = connection.recv(10_000).partition(b"\r\n\r\n")
         size = int(re.search(rb"content-length: (\d+)", head)[1])
-        assert size > 8_000_000
+        assert size > LARGE
         while len(content) < size and (more := connection.recv(1_000_000)):
             content += more
     assert content.endswith(b"</pre>")
@@ -484,17 +494,11 @@ def test_requests_that_are_given_up_when_the_server_stops_are_counted(slow, forc
 
 def test_a_client_that_reads_nothing_is_given_up(client, address, monkeypatch):
     monkeypatch.setattr("heedful.serve.server.STALLED_SECONDS", 0.2)
-    page = b"<p>o gato</p><pre>" + b"0123456789 " * 800_000 + b"</pre>"
-    answer = client.post("/translate_file", files={"file": ("a.html", page)}, data={"target": "en"})
-    path = httpx.URL(answer.json()["translatedFileUrl"]).raw_path.decode()
-    with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=20) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        time.sleep(1)
-        with contextlib.suppress(ConnectionResetError):
-            size = 0
-            while more := connection.recv(1_000_000):
-                size += len(more)
-            assert size < len(page)
+    with large_download(client, address) as connection, contextlib.suppress(ConnectionResetError):
+        size = 0
+        while more := connection.recv(1_000_000):
+            size += len(more)
+        assert size < LARGE
 
 
 class PanicException(BaseException):
